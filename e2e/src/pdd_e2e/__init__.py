@@ -1,0 +1,1 @@
+"""Fake engine, fault injection and end-to-end tests."""

@@ -1,0 +1,1 @@
+"""Kubernetes operator that reconciles PDDeployment objects into prefill, decode and router workloads."""

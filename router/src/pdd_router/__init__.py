@@ -1,0 +1,1 @@
+"""OpenAI-compatible router in front of prefill and decode engines."""
