@@ -1,0 +1,151 @@
+"""Claims as data: what the router orders, what an owner answers, what the receipt says. Pure.
+
+Written from docs/protocol.md alone; nothing here may be shared with the real connector, or the contract suite would
+compare the connector with itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+VERSION = 1
+MAX_OWNERS = 8
+
+
+class Outcome(StrEnum):
+    """How a claim ended."""
+
+    READ = "Read"
+    LOCAL = "Local"
+    EMPTY = "Empty"
+    LATE = "Late"
+    REFUSED = "Refused"
+    UNCONNECTED = "Unconnected"
+    FAILED = "Failed"
+    INTRODUCED = "Introduced"
+
+
+class Reason(StrEnum):
+    """Why a claim was refused or failed."""
+
+    VERSION = "Version"
+    GROUP = "Group"
+    READER_FULL = "ReaderFull"
+    OWNER_FULL = "OwnerFull"
+    STOPPING = "Stopping"
+    ASLEEP = "Asleep"
+    UNAUTHENTICATED = "Unauthenticated"
+    TOO_LARGE = "TooLarge"
+    MALFORMED = "Malformed"
+    TIMEOUT = "Timeout"
+    TRANSFER = "Transfer"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Address:
+    """Where an engine's claim channel (or NIXL side channel) listens."""
+
+    host: str
+    port: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Shape `{"host": str, "port": int}`."""
+        return {"host": self.host, "port": self.port}
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimOrder:
+    """A valid `claim` object: whom to ask, likeliest first, or whom to be introduced to."""
+
+    owners: tuple[Address, ...]
+    introduce: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """An owner's blocks for the longest run of the hashes asked for (perhaps none), held until released or timed out."""
+
+    owner: Address
+    engine_id: str
+    claim_id: str
+    block_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An owner's no."""
+
+    owner: Address
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What came of a claim: the object under `kv_transfer_params.claim` in the answer."""
+
+    outcome: Outcome
+    prompt_tokens: int
+    reason: Reason | None = None
+    owner: Address | None = None
+    local_tokens: int = 0
+    read_tokens: int = 0
+    read_bytes: int = 0
+    answer_ms: float = 0.0
+    read_ms: float = 0.0
+    connected: tuple[Address, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Shape: docs/protocol.md, "Receipt"."""
+        return {
+            "version": VERSION,
+            "outcome": str(self.outcome),
+            "reason": None if self.reason is None else str(self.reason),
+            "owner": None if self.owner is None else self.owner.as_json(),
+            "prompt_tokens": self.prompt_tokens,
+            "local_tokens": self.local_tokens,
+            "read_tokens": self.read_tokens,
+            "read_bytes": self.read_bytes,
+            "answer_ms": round(self.answer_ms, 1),
+            "read_ms": round(self.read_ms, 1),
+            "connected": [address.as_json() for address in self.connected],
+        }
+
+
+def parse_claim(params: Mapping[str, Any] | None) -> ClaimOrder | Reason | None:
+    """The claim in a request's `kv_transfer_params`: an order, the reason why it is refused, or None if there is none."""
+    if not params or "claim" not in params:
+        return None
+    claim = params["claim"]
+    if not isinstance(claim, Mapping):
+        return Reason.MALFORMED
+    if claim.get("version") != VERSION:
+        return Reason.VERSION
+    introduce = claim.get("introduce", False)
+    owners = claim.get("owners")
+    if not isinstance(introduce, bool) or not isinstance(owners, list) or len(owners) > MAX_OWNERS:
+        return Reason.MALFORMED
+    addresses = [_parse_address(owner) for owner in owners]
+    if any(address is None for address in addresses):
+        return Reason.MALFORMED
+    return ClaimOrder(tuple(address for address in addresses if address is not None), introduce)
+
+
+def _parse_address(value: object) -> Address | None:
+    if not isinstance(value, Mapping):
+        return None
+    host, port = value.get("host"), value.get("port")
+    if not isinstance(host, str) or not host or type(port) is not int or not 1 <= port <= 65535:
+        return None
+    return Address(host, port)
+
+
+def best_grant(grants: Sequence[Grant], connected: frozenset[Address]) -> Grant | None:
+    """The grant to use: of those with blocks, one from a connected owner first, then the longest, then the likeliest."""
+    useful = [grant for grant in grants if grant.block_ids]
+    return max(useful, key=lambda grant: (grant.owner in connected, len(grant.block_ids)), default=None)
+
+
+def missing_blocks(prompt_tokens: int, local_blocks: int, block_size: int) -> int:
+    """Full blocks that a prompt lacks and may use: the last token is always computed."""
+    return max(0, (prompt_tokens - 1) // block_size - local_blocks)
