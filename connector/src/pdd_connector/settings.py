@@ -11,9 +11,6 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
 
-PROTOCOL_VERSION: Final = 1
-"""Version of docs/protocol.md: of our objects in `kv_transfer_params` and of the claim channel."""
-
 UPSTREAM_EXTRA_KEYS: Final = frozenset(
     {
         "backends",
