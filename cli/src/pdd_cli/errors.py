@@ -1,0 +1,37 @@
+"""What can go wrong in `pdd`, each with the exit code that the command ends with.
+
+CliError                    1
+├── InvalidUsageError       2   the command line asks for something that cannot be
+├── MissingEngineError      3   the engine environment is not installed
+├── StartError              4   a child process ended early or did not get ready
+└── BrokenPromiseError      5   everything ran, but something that was promised did not hold
+    └── StillHeldError          an engine holds blocks that nobody needs any more
+
+A message is for a person: what happened, then what to do.
+"""
+
+
+class CliError(Exception):
+    """Base of all; `str()` of it is what the person sees."""
+
+    exit_code = 1
+
+
+class InvalidUsageError(CliError):
+    exit_code = 2
+
+
+class MissingEngineError(CliError):
+    exit_code = 3
+
+
+class StartError(CliError):
+    exit_code = 4
+
+
+class BrokenPromiseError(CliError):
+    exit_code = 5
+
+
+class StillHeldError(BrokenPromiseError):
+    """Blocks were not let go in time."""
