@@ -1,0 +1,72 @@
+"""What vLLM loads: `kv_connector: PddConnector`, `kv_connector_module_path: pdd_connector.connector`.
+
+A facade: it chooses the scheduler's and the worker's side by mechanism and forwards vLLM's hooks. Decides nothing itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, KVConnectorWorkerMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlBaseConnector, NixlPullConnector
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
+
+from pdd_connector import engine_hooks, metrics
+from pdd_connector.claim_scheduler import ClaimScheduler
+from pdd_connector.recorder import Recorder
+from pdd_connector.settings import Mechanism, parse_settings
+from pdd_connector.version import require_supported_versions
+from pdd_connector.worker import PddWorker
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+
+
+class PddConnector(NixlPullConnector):  # type: ignore[misc]  # vLLM ships no types
+    """NIXL pull connector with claims or proven retention."""
+
+    def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
+        require_supported_versions()
+        engine_hooks.install()
+        # Not NixlPullConnector's: it would make upstream's scheduler and worker, and with them a second NIXL agent.
+        NixlBaseConnector.__init__(self, vllm_config, role, kv_cache_config)
+        settings = parse_settings(vllm_config.kv_transfer_config.kv_connector_extra_config)
+        self._recorder = Recorder()
+        claims = settings.mechanism is Mechanism.CLAIM
+        if role == KVConnectorRole.SCHEDULER:
+            scheduler = ClaimScheduler
+            self.connector_scheduler = scheduler(vllm_config, self.engine_id, kv_cache_config, settings, self._recorder)
+        elif claims:
+            self.connector_worker = PddWorker(
+                vllm_config, self.engine_id, kv_cache_config, settings.claim.connect_timeout_seconds
+            )
+        else:
+            self.connector_worker = NixlPullConnectorWorker(vllm_config, self.engine_id, kv_cache_config)
+
+    def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:
+        super().bind_kv_cache_manager(kv_cache_manager)
+        self.connector_scheduler.bind_kv_cache_manager(kv_cache_manager)
+
+    def take_events(self) -> Any:
+        # vLLM calls this once at the end of each step's output, in the order of the steps: the only hook that does.
+        if isinstance(self.connector_scheduler, ClaimScheduler):
+            self.connector_scheduler.step_finished()
+        return super().take_events()
+
+    def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
+        return self.connector_worker.build_worker_meta() if isinstance(self.connector_worker, PddWorker) else None
+
+    def get_kv_connector_stats(self) -> Any:
+        return metrics.collect(self._recorder, super().get_kv_connector_stats())
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Any:
+        return metrics.PddConnectorStats(data=data) if data is not None else metrics.PddConnectorStats()
+
+    @classmethod
+    def build_prom_metrics(
+        cls, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: Any
+    ) -> Any:
+        return metrics.PddPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)

@@ -1,0 +1,178 @@
+"""The owner's side: answers readers' messages, beside the engine's running step.
+
+Runs on the channel's thread. Everything that touches the block pool happens under the engine's lock, which the engine thread holds only while it
+schedules or takes in a step's output; so an answer waits for neither a step nor a batch.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pdd_connector.claims.in_flight import InFlightSteps
+from pdd_connector.claims.ledger import Claim, ClaimLedger, longest_run
+from pdd_connector.claims.messages import (
+    PROTOCOL_VERSION,
+    Ask,
+    Grant,
+    Hello,
+    Refuse,
+    RefuseReason,
+    Release,
+    ToOwner,
+    ToReader,
+    Welcome,
+)
+
+CLAIM_PREFIX = "pdd-claim-"  # tells a claim's completion notice from those of the base connector
+
+
+class Block(Protocol):
+    """vLLM's KVCacheBlock, as far as it is used here."""
+
+    block_id: int
+
+
+class BlockPool(Protocol):
+    """vLLM's BlockPool, as far as it is used here. Not thread-safe."""
+
+    blocks: Sequence[Any]
+
+    def get_cached_block(self, block_hash: Any, kv_cache_group_ids: list[int]) -> list[Any] | None: ...
+    def touch(self, blocks: Sequence[Any]) -> None: ...
+    def free_blocks(self, ordered_blocks: Iterable[Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What an engine says of itself on the channel. `host` and `port`: its NIXL side channel."""
+
+    engine_id: str
+    role: str
+    host: str
+    port: int
+    tp_size: int
+    group: str
+
+
+class OwnerRecorder(Protocol):
+    """Where an owner's numbers go."""
+
+    def claim_granted(self, blocks: int, seconds: float) -> None: ...
+    def claim_refused_by_us(self, reason: str) -> None: ...
+    def claims_released(self, by: str, count: int = 1) -> None: ...
+    def held(self, claims: int, blocks: int) -> None: ...
+
+
+class ClaimOwner:
+    """Grants, holds and lets go. `unavailable` says why nothing may be granted at all just now (stopping, asleep), or None."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        ledger: ClaimLedger,
+        in_flight: InFlightSteps,
+        pool: BlockPool,
+        lock: AbstractContextManager[Any],
+        unavailable: Callable[[], RefuseReason | None],
+        wake: Callable[[], None],
+        recorder: OwnerRecorder,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._identity = identity
+        self._ledger = ledger
+        self._in_flight = in_flight
+        self._pool = pool
+        self._lock = lock
+        self._unavailable = unavailable
+        self._wake = wake
+        self._recorder = recorder
+        self._clock = clock
+
+    def handle(self, message: ToOwner) -> ToReader | None:
+        """The answer to a reader's message; None where none is due."""
+        if isinstance(message, Release):
+            self._end("release", lambda: self._ledger.release(message.claim_id, message.reader))
+            return None
+        refusal = self._refusal(message)
+        if refusal is not None:
+            self._recorder.claim_refused_by_us(refusal.reason.value)
+            return refusal
+        place = (message.host, message.port)
+        self._end("death", lambda: self._ledger.replace(place, message.reader))
+        if isinstance(message, Hello):
+            me = self._identity
+            return Welcome(
+                id=message.id, engine_id=me.engine_id, role=me.role, host=me.host, port=me.port, tp_size=me.tp_size
+            )
+        return self._grant(message)
+
+    def tick(self) -> None:
+        """Let go of what was held for too long."""
+        self._end("timer", lambda: self._ledger.expire(self._clock()))
+
+    def read_by_rank(self, claim_id: str, rank: int) -> None:
+        """A worker saw the reader's completion notices."""
+        self._end("reader", lambda: self._ledger.read_by_rank(claim_id, rank))
+
+    def close(self) -> None:
+        """Let go of everything: this engine stops."""
+        self._end("shutdown", self._ledger.close)
+
+    @property
+    def holding(self) -> bool:
+        """Whether claims are held, so that the engine must keep stepping for its workers' notices."""
+        return self._ledger.held_claims > 0
+
+    def _refusal(self, message: Hello | Ask) -> Refuse | None:
+        reason, text = None, ""
+        if message.version != PROTOCOL_VERSION:
+            reason, text = RefuseReason.VERSION, f"`version` must be {PROTOCOL_VERSION}"
+        elif message.group != self._identity.group:
+            reason, text = (
+                RefuseReason.GROUP,
+                "this engine is of another revision group: version, model, revision, dtype or block size differ",
+            )
+        else:
+            reason = self._unavailable()
+            text = f"this engine grants nothing now: {reason}"
+        return Refuse(id=message.id, reason=reason, message=text) if reason is not None else None
+
+    def _grant(self, ask: Ask) -> Grant | Refuse:
+        start = self._clock()
+        with self._lock:
+            room = self._ledger.room_for(ask.reader)
+            if isinstance(room, RefuseReason):
+                self._recorder.claim_refused_by_us(room.value)
+                return Refuse(id=ask.id, reason=room, message=f"as much is lent as may be: {room}")
+            run = longest_run(ask.hashes, self._lookup, self._in_flight, room)
+            claim_id = ""
+            if run:
+                claim_id = CLAIM_PREFIX + secrets.token_hex(16)
+                self._pool.touch([self._pool.blocks[block] for block in run])
+                self._ledger.open(claim_id, ask.reader, (ask.host, ask.port), run, start)
+            self._recorder.held(self._ledger.held_claims, self._ledger.held_blocks)
+        hold = self._ledger.hold_seconds if run else 0.0
+        if run:
+            self._wake()
+        self._recorder.claim_granted(len(run), self._clock() - start)
+        return Grant(id=ask.id, engine_id=self._identity.engine_id, blocks=run, claim_id=claim_id, hold_seconds=hold)
+
+    def _lookup(self, block_hash: bytes) -> int | None:
+        found: list[Block] | None = self._pool.get_cached_block(block_hash, [0])
+        return found[0].block_id if found else None
+
+    def _end(self, by: str, end: Callable[[], Claim | list[Claim] | None]) -> None:
+        with self._lock:
+            ended = end()
+            claims = ended if isinstance(ended, list) else [ended] if ended is not None else []
+            for claim in claims:
+                # Reversed, so that of a chain the tail is evicted before what it hangs on.
+                self._pool.free_blocks([self._pool.blocks[block] for block in reversed(claim.blocks)])
+            if claims:
+                self._recorder.claims_released(by, len(claims))
+                self._recorder.held(self._ledger.held_claims, self._ledger.held_blocks)
