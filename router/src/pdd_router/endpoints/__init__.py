@@ -1,0 +1,1 @@
+"""The engines: which there are, how they are, who knows whom."""

@@ -1,0 +1,83 @@
+"""Active health checks: asks each engine for /health, and for its models when it comes up. I/O; no decisions beyond
+counting. One slow engine must not delay the checks of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import structlog
+
+from pdd_router.config import Health
+from pdd_router.endpoints.engine import Engine, EngineId
+from pdd_router.endpoints.registry import Registry
+from pdd_router.errors import EngineFailedError
+from pdd_router.upstream import Upstream
+
+_log = structlog.get_logger(__name__)
+
+
+class HealthChecks:
+    def __init__(self, registry: Registry, upstream: Upstream, config: Health) -> None:
+        self._registry = registry
+        self._upstream = upstream
+        self._config = config
+        self._tasks: dict[EngineId, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Until cancelled: one task for each engine that is listed."""
+        try:
+            while True:
+                self._registry.listed.clear()
+                self._follow_engines()
+                await self._registry.listed.wait()
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _follow_engines(self) -> None:
+        listed = {state.engine.id: state.engine for state in self._registry.states() if not state.draining}
+        for key in self._tasks.keys() - listed.keys():
+            self._tasks.pop(key).cancel()
+        for key in listed.keys() - self._tasks.keys():
+            self._tasks[key] = asyncio.create_task(self._check_for_ever(listed[key]), name=f"health {key.name}")
+
+    async def _check_for_ever(self, engine: Engine) -> None:
+        while True:
+            await self.check(engine)
+            await asyncio.sleep(self._config.interval_seconds)
+
+    async def check(self, engine: Engine) -> None:
+        """Once."""
+        try:
+            models = await self._ask(engine)
+        except EngineFailedError:
+            models = None
+        if models is None:
+            if self._registry.mark_unhealthy(engine.id, self._config.unhealthy_after):
+                _log.warning("Lost engine", engine=engine.id.name, role=engine.role)
+        elif self._registry.mark_healthy(engine.id, models):
+            _log.info("Found engine healthy", engine=engine.id.name, role=engine.role, models=sorted(models))
+
+    async def _ask(self, engine: Engine) -> dict[str, dict[str, object]] | None:
+        status, _ = await self._upstream.get(engine, "/health", self._config.timeout_seconds)
+        if status != 200:
+            return None
+        state = self._registry.find(engine.id)
+        if state is not None and state.healthy:
+            return state.models
+        status, raw = await self._upstream.get(engine, "/v1/models", self._config.timeout_seconds)
+        return parse_models(raw) if status == 200 else None
+
+
+def parse_models(raw: bytes) -> dict[str, dict[str, object]] | None:
+    """OpenAI's model list by id; None where it is not one, or empty."""
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        return None
+    data = value.get("data") if isinstance(value, dict) else None
+    cards = [card for card in data if isinstance(card, dict)] if isinstance(data, list) else []
+    return {card["id"]: card for card in cards if isinstance(card.get("id"), str)} or None

@@ -1,0 +1,195 @@
+"""All engines the router knows, with their health, load and breakers: mutable, on one event loop, no I/O.
+
+Everything that decides gets an immutable ``Snapshot`` from here; everything that uses an engine holds a ``use`` of it,
+so that no count can leak.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pdd_router.config import Breaker as BreakerConfig
+from pdd_router.config import Direction
+from pdd_router.config import Introductions as IntroductionsConfig
+from pdd_router.endpoints.breaker import Breaker
+from pdd_router.endpoints.engine import ClaimAddress, Engine, EngineId, EngineView, Living, Role, Snapshot
+from pdd_router.endpoints.introductions import Introductions
+
+
+class NotAdmittedError(Exception):
+    """The engine is gone, or its breaker lets nothing through at this moment."""
+
+
+@dataclass(slots=True)
+class EngineState:
+    engine: Engine
+    breaker: Breaker
+    epoch: int = 0
+    healthy: bool = False
+    failed_checks: int = 0
+    draining: bool = False
+    in_flight: int = 0
+    in_flight_tokens: int = 0
+    models: dict[str, dict[str, object]] = field(default_factory=dict)
+
+    def view(self) -> EngineView:
+        return EngineView(
+            engine=self.engine,
+            epoch=self.epoch,
+            available=self.healthy and not self.draining and self.breaker.admits,
+            in_flight=self.in_flight,
+            in_flight_tokens=self.in_flight_tokens,
+        )
+
+
+@dataclass(slots=True)
+class Use:
+    """One request on one engine. Set ``success`` before leaving; None says nothing about the engine."""
+
+    success: bool | None = None
+
+
+class Registry:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        breaker: BreakerConfig,
+        introductions: IntroductionsConfig,
+        direction: Direction,
+    ) -> None:
+        self._clock = clock
+        self._breaker_config = breaker
+        self._states: dict[EngineId, EngineState] = {}
+        self._next_epoch = 0
+        self.changed = asyncio.Event()  # lives or introductions changed
+        self.listed = asyncio.Event()  # the list of engines changed
+        self.introductions = Introductions(
+            direction=direction,
+            retry_base_seconds=introductions.retry_base_seconds,
+            retry_max_seconds=introductions.retry_max_seconds,
+        )
+
+    # ---- what there is ----
+
+    def replace(self, engines: Iterable[Engine]) -> None:
+        """Follow the engines file: new ones wait for their first health check, missing ones finish what they have."""
+        listed = {engine.id: engine for engine in engines}
+        for key, engine in listed.items():
+            state = self._states.get(key)
+            if state is None or state.engine != engine:
+                self._states[key] = self._new_state(engine)
+            else:
+                state.draining = False
+        for key, state in list(self._states.items()):
+            if key not in listed:
+                state.draining = True
+                if not state.in_flight:
+                    del self._states[key]
+        self.listed.set()
+        self._settle()
+
+    def _new_state(self, engine: Engine) -> EngineState:
+        self._next_epoch += 1
+        breaker = Breaker(
+            clock=self._clock,
+            may_eject=lambda: self._may_eject(engine.role),
+            failures=self._breaker_config.failures,
+            base_seconds=self._breaker_config.base_seconds,
+            max_seconds=self._breaker_config.max_seconds,
+        )
+        return EngineState(engine=engine, breaker=breaker, epoch=self._next_epoch)
+
+    def _may_eject(self, role: Role) -> bool:
+        peers = [state for state in self._states.values() if state.engine.role is role and not state.draining]
+        out = sum(state.breaker.ejected for state in peers)
+        return (out + 1) * 2 <= len(peers)
+
+    def states(self) -> tuple[EngineState, ...]:
+        return tuple(self._states.values())
+
+    def find(self, key: EngineId) -> EngineState | None:
+        return self._states.get(key)
+
+    def find_claim(self, address: ClaimAddress) -> EngineState | None:
+        """Whose claim channel this is; the living one where an engine has replaced another at the same address."""
+        found = [state for state in self._states.values() if state.engine.claim == address]
+        return min(found, key=lambda state: (state.draining, -state.epoch), default=None)
+
+    def snapshot(self, model: str | None = None) -> Snapshot:
+        """Engines that serve ``model`` (all of them with None), as they are now."""
+        return Snapshot(
+            engines=tuple(state.view() for state in self._states.values() if model is None or model in state.models),
+            introduced=frozenset(self.introductions.introduced),
+        )
+
+    def models(self) -> dict[str, dict[str, object]]:
+        """What can be asked for: models of decode engines that are not drained, as the engines describe them."""
+        found: dict[str, dict[str, object]] = {}
+        for state in self._states.values():
+            if state.engine.role is Role.DECODE and not state.draining and state.healthy:
+                found.update(state.models)
+        return found
+
+    # ---- how it is ----
+
+    def mark_healthy(self, key: EngineId, models: dict[str, dict[str, object]]) -> bool:
+        """True where this is news."""
+        state = self._states.get(key)
+        if state is None:
+            return False
+        news = not state.healthy
+        state.failed_checks = 0
+        state.models = models
+        state.healthy = True
+        if news:
+            self._settle()
+        return news
+
+    def mark_unhealthy(self, key: EngineId, unhealthy_after: int) -> bool:
+        """One failed check; ``unhealthy_after`` in a row end this life of the engine. True where that is news."""
+        state = self._states.get(key)
+        if state is None:
+            return False
+        state.failed_checks += 1
+        if not state.healthy or state.failed_checks < unhealthy_after:
+            return False
+        state.healthy = False
+        self._next_epoch += 1
+        state.epoch = self._next_epoch
+        state.breaker.reset()
+        self._settle()
+        return True
+
+    def forget_introduction(self, reader: Living, owner: Living) -> None:
+        self.introductions.forget_pair(reader, owner)
+        self.changed.set()
+
+    def _settle(self) -> None:
+        self.introductions.keep_only(state.view().living for state in self._states.values())
+        self.changed.set()
+
+    # ---- who uses it ----
+
+    @contextmanager
+    def use(self, key: EngineId, tokens: int) -> Iterator[Use]:
+        """Count one request on an engine and let its breaker learn from it. Raises NotAdmittedError."""
+        state = self._states.get(key)
+        if state is None or not state.breaker.admits:
+            raise NotAdmittedError
+        probe = state.breaker.begin()
+        state.in_flight += 1
+        state.in_flight_tokens += tokens
+        use = Use()
+        try:
+            yield use
+        finally:
+            state.in_flight -= 1
+            state.in_flight_tokens -= tokens
+            state.breaker.end(probe=probe, success=use.success)
+            if state.draining and not state.in_flight and self._states.get(key) is state:
+                del self._states[key]
+                self._settle()

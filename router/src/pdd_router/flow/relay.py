@@ -1,0 +1,183 @@
+"""Decode's answer → the client: nothing is answered before decode's first event, nothing is hidden after it.
+
+A stream that breaks ends in an error event, without ``[DONE]``, and its connection is closed. ``kv_transfer_params`` is
+taken out on the way; everything else passes byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+
+import structlog
+from aiohttp import web
+
+from pdd_router.config import Mechanism
+from pdd_router.errors import (
+    DeadlineExceededError,
+    EngineFailedError,
+    FailureReason,
+    LegError,
+    RouterError,
+    UpstreamFailedError,
+)
+from pdd_router.flow import kv_params
+from pdd_router.flow.report import HEADER, note_receipt, render_receipt
+from pdd_router.flow.services import Services
+from pdd_router.flow.turn import Opened, TurnInput, prompt_tokens_of, result_of
+from pdd_router.openai.errors import render_error_event
+from pdd_router.openai.sse import Event, render_event
+from pdd_router.policy.conversations import Handle
+from pdd_router.upstream import EventStream, check_event
+
+_log = structlog.get_logger(__name__)
+JsonObject = dict[str, object]
+
+_DRAIN_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What is learned from an answer as it passes."""
+
+    events: int = 0
+    params: object = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+    def note(self, value: JsonObject) -> None:
+        if value.get("choices"):
+            self.events += 1
+        usage = value.get("usage")
+        if isinstance(usage, dict):
+            self.prompt_tokens = prompt_tokens_of(value)
+            completion = usage.get("completion_tokens")
+            self.completion_tokens = completion if isinstance(completion, int) else None
+        if value.get(kv_params.KEY) is not None:
+            self.params = value[kv_params.KEY]
+
+
+def without_params(event: Event, value: JsonObject | None) -> bytes | None:
+    """The event as the client gets it; None where it carried nothing but our parameters."""
+    if value is None or kv_params.KEY not in value:
+        return event.raw
+    rest = {key: item for key, item in value.items() if key != kv_params.KEY}
+    if not rest.get("choices") and not rest.get("usage"):
+        return None
+    return render_event(rest)
+
+
+class Relay:
+    """One answer to one client. ``deadline``: on the loop's clock, for the whole request."""
+
+    def __init__(self, services: Services, given: TurnInput, opened: Opened, deadline: float) -> None:
+        self._services = services
+        self._given = given
+        self._opened = opened
+        self._deadline = deadline
+        self._tally = Tally()
+
+    def headers(self) -> dict[str, str]:
+        headers = {"X-Request-Id": self._given.request_id}
+        if self._services.config.expose_receipt:
+            headers[HEADER] = render_receipt(self._opened.plan, self._opened.prefill)
+        return headers
+
+    def answer(self, answer: JsonObject) -> web.Response:
+        """A whole answer that has been checked already."""
+        self._tally.note(answer)
+        self._ended(success=True)
+        body = {key: value for key, value in answer.items() if key != kv_params.KEY}
+        raw = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        return web.Response(body=raw, content_type="application/json", headers=self.headers())
+
+    async def stream(self, request: web.Request, stream: EventStream) -> tuple[web.StreamResponse, str]:
+        """Returns the response and how it ended (for logs and metrics). Raises only when the client is gone."""
+        response = web.StreamResponse(
+            headers={**self.headers(), "Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+        )
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        try:
+            await self._pump(stream, response)
+        except LegError as error:
+            await self._break(request, response, error)
+            return response, "Broken"
+        self._ended(success=True)
+        await self._write(response, None)
+        return response, "Success"
+
+    async def _pump(self, stream: EventStream, response: web.StreamResponse) -> None:
+        engine = self._opened.plan.decode.engine
+        while True:
+            event = await self._next(stream)
+            if event is None:
+                raise EngineFailedError(engine.id.name, FailureReason.TRUNCATED)
+            value = check_event(engine, event)
+            if value is not None:
+                self._tally.note(value)
+            data = without_params(event, value)
+            if data is not None:
+                await self._write(response, data)
+            if event.is_done:
+                break
+        await self._drain(stream)
+
+    async def _next(self, stream: EventStream) -> Event | None:
+        left = self._deadline - asyncio.get_running_loop().time()
+        return await stream.next(max(0.0, min(left, self._services.config.timeouts.between_events_seconds)))
+
+    async def _drain(self, stream: EventStream) -> None:
+        """Read the engine's end of stream, so that its connection can be used again; not worth an error."""
+        try:
+            await stream.next(_DRAIN_SECONDS)
+        except EngineFailedError as error:
+            _log.debug("Stream did not end after its last event", engine=error.engine, reason=error.reason)
+
+    async def _write(self, response: web.StreamResponse, data: bytes | None) -> None:
+        """``data`` None: the end. A client that does not read holds decode for nobody: it is given up."""
+        try:
+            async with asyncio.timeout(self._services.config.limits.client_write_timeout_seconds):
+                await (response.write_eof() if data is None else response.write(data))
+        except TimeoutError:
+            raise ConnectionResetError("The client does not read") from None
+
+    async def _break(self, request: web.Request, response: web.StreamResponse, error: LegError) -> None:
+        self._ended(success=False, result=result_of(error))
+        told: RouterError = UpstreamFailedError("The engine failed while it was answering", code="stream_broken")
+        if asyncio.get_running_loop().time() >= self._deadline:
+            told = DeadlineExceededError("The request took too long", code="deadline_exceeded")
+        _log.warning("Broke stream", request_id=self._given.request_id, engine=error.engine, reason=result_of(error))
+        await self._write(response, render_error_event(told))
+        await self._write(response, None)
+        # Flushes what was written, then closes: whoever misses the event sees at least the connection end.
+        request.protocol.force_close()
+
+    def _ended(self, *, success: bool, result: str = "Success") -> None:
+        opened, services = self._opened, self._services
+        decode = opened.plan.decode
+        opened.use.success = success
+        services.metrics.legs.labels(decode.engine.role, decode.id.name, result).inc()
+        model = self._given.request.model
+        tokens = self._tally.completion_tokens or self._tally.events
+        opened.served.generated_chars = round(tokens * services.estimator.ratio(model))
+        if opened.prefill is None and self._tally.prompt_tokens is not None and self._given.request.prompts == 1:
+            services.estimator.learn(model, self._given.chain.chars, self._tally.prompt_tokens)
+        self._note_params(self._tally.params)
+
+    def _note_params(self, params: object) -> None:
+        opened, services = self._opened, self._services
+        decode = opened.plan.decode
+        if services.policy.mechanism is Mechanism.CLAIM:
+            receipt = kv_params.parse_receipt(params)
+            if receipt is not None:
+                note_receipt(receipt, decode, opened.plan.decode_owners, services.registry, services.metrics)
+            return
+        handle = kv_params.parse_decode_handle(params)
+        if handle is not None:
+            expires = services.clock() + services.config.conversation_ttl_seconds
+            opened.served.handle = Handle(handle, decode.living, expires)
+            services.metrics.handles.labels("Stored").inc()
+        elif params is not None:
+            services.metrics.handles.labels("Unproven").inc()

@@ -1,0 +1,110 @@
+"""Files that change while the router runs: engines, API keys. Polled, since a mounted ConfigMap or Secret is swapped by
+renaming a link, which not every notification sees.
+
+A file that does not parse leaves the last good state in force, is logged once, and counted. Must not decide what a
+file means: ``parse`` and ``apply`` are given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from pdd_router.config import ConfigError
+
+_log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+class Following(Protocol):
+    """A followed file, whatever it holds."""
+
+    def load(self) -> None: ...
+
+    def poll(self) -> bool: ...
+
+    async def follow(self, interval_seconds: float) -> None: ...
+
+
+class FollowedFile(Generic[T]):
+    """``on_result``: told for every content that was new, True where it was good."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        parse: Callable[[str], T],
+        apply: Callable[[T], None],
+        on_result: Callable[[str, bool], None],
+    ) -> None:
+        self._path = path
+        self._parse = parse
+        self._apply = apply
+        self._on_result = on_result
+        self._stamp: tuple[int, int, int] | None = None
+        self._content: bytes | None = None
+        self._failure: str | None = None
+        self._unreadable = False
+
+    def load(self) -> None:
+        """The first reading. Raises ConfigError: a router must not start on a bad file."""
+        try:
+            self._stamp = self._read_stamp()
+            self._content = self._path.read_bytes()
+            value = self._parse(self._content.decode("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read {self._path}: {type(error).__name__}") from None
+        self._apply(value)
+
+    async def follow(self, interval_seconds: float) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(interval_seconds)
+            self.poll()
+
+    def poll(self) -> bool:
+        """Look once. True where new content was applied."""
+        try:
+            stamp = self._read_stamp()
+            # Equal stamps are not trusted while the file is young: two writes may fall into one tick of the clock.
+            if stamp == self._stamp and self._failure is None and self._is_settled(stamp):
+                return False
+            content = self._path.read_bytes()
+        except OSError as error:
+            self._unreadable = True
+            return self._fail(f"cannot read: {type(error).__name__}")
+        self._stamp = stamp
+        if content == self._content:
+            if self._unreadable:
+                self._unreadable, self._failure = False, None
+            return False
+        self._unreadable = False
+        self._content = content
+        try:
+            value = self._parse(content.decode("utf-8"))
+        except (ConfigError, UnicodeDecodeError) as error:
+            return self._fail(str(error) if isinstance(error, ConfigError) else "not UTF-8")
+        self._failure = None
+        self._apply(value)
+        self._on_result(self._path.name, True)
+        _log.info("Applied file", file=self._path.name)
+        return True
+
+    def _fail(self, reason: str) -> bool:
+        if reason != self._failure:
+            self._failure = reason
+            self._on_result(self._path.name, False)
+            _log.error("Kept the last good state of a bad file", file=self._path.name, reason=reason)
+        return False
+
+    def _read_stamp(self) -> tuple[int, int, int]:
+        status = self._path.stat()
+        return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+    def _is_settled(self, stamp: tuple[int, int, int]) -> bool:
+        return time.time_ns() - stamp[0] > 3_000_000_000

@@ -1,0 +1,218 @@
+"""The HTTP surface: OpenAI's endpoints and the router's own. An allowlist: what is not here is 404.
+
+Thin: reads and checks a request, gives it to a turn, and turns every RouterError into OpenAI's error form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import structlog
+from aiohttp import web
+
+from pdd_router.errors import BadRequestError, DeadlineExceededError, NotFoundError, RouterError, UnavailableError
+from pdd_router.flow.relay import Relay
+from pdd_router.flow.services import Services
+from pdd_router.flow.turn import Turn, TurnInput
+from pdd_router.keys import GATE, SERVICES
+from pdd_router.metrics import CONTENT_TYPE
+from pdd_router.openai.errors import render_error
+from pdd_router.openai.request import CONVERSATION_HEADERS, ClientRequest, Endpoint, parse_request
+from pdd_router.openai.strict_json import parse_object
+from pdd_router.policy.chain import chain_of
+from pdd_router.status import readiness, refresh_gauges
+from pdd_router.tenancy import ANONYMOUS, tenant_hash
+
+_log = structlog.get_logger(__name__)
+_RETRY_AFTER_SECONDS = 2
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def add_routes(app: web.Application) -> None:
+    app.router.add_post(Endpoint.CHAT, _generate)
+    app.router.add_post(Endpoint.COMPLETIONS, _generate)
+    app.router.add_get("/v1/models", _models, allow_head=False)
+    app.router.add_get("/v1/models/{id:.+}", _model, allow_head=False)
+    app.router.add_get("/health", _health, allow_head=False)
+    app.router.add_get("/ready", _ready, allow_head=False)
+    app.router.add_get("/metrics", _metrics, allow_head=False)
+
+
+@web.middleware
+async def errors_in_openai_form(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    try:
+        _check_headers(request, request.app[SERVICES].config.limits.max_header_bytes)
+        return await handler(request)
+    except RouterError as error:
+        return error_response(error)
+    except web.HTTPRequestEntityTooLarge:
+        limit = request.app[SERVICES].config.limits.max_body_bytes
+        return error_response(
+            BadRequestError(
+                f"The request body must not be larger than {limit} bytes", code="body_too_large", status=413
+            )
+        )
+    except web.HTTPMethodNotAllowed:
+        return error_response(BadRequestError("The method is not allowed here", code="method_not_allowed", status=405))
+    except web.HTTPException as error:
+        if error.status != 404:
+            return error_response(BadRequestError("The request cannot be served", status=error.status))
+        return error_response(NotFoundError("There is nothing at this path", code="unknown_path"))
+
+
+def error_response(error: RouterError) -> web.Response:
+    response = web.json_response(render_error(error), status=error.status)
+    if error.retry_after_seconds is not None:
+        response.headers["Retry-After"] = str(error.retry_after_seconds)
+    return response
+
+
+def _check_headers(request: web.Request, limit: int) -> None:
+    size = len(request.raw_path) + sum(len(name) + len(value) + 4 for name, value in request.raw_headers)
+    if size > limit:
+        raise BadRequestError(
+            f"The request's headers must not be larger than {limit} bytes", code="headers_too_large", status=431
+        )
+
+
+# ---- OpenAI's endpoints ----
+
+
+async def _generate(request: web.Request) -> web.StreamResponse:
+    services = request.app[SERVICES]
+    began = services.clock()
+    outcome, given = "ClientGone", None
+    try:
+        given = await _read_input(request, services)
+        response, outcome = await _serve(request, services, given, began)
+    except RouterError as error:
+        outcome = type(error).__name__
+        raise
+    except web.HTTPException:
+        outcome = "BadRequestError"
+        raise
+    finally:
+        services.metrics.requests.labels(request.path, outcome).inc()
+        if given is not None:
+            _log.info(
+                "Ended request",
+                request_id=given.request_id,
+                tenant_hash=tenant_hash(services.log_secret, given.tenant),
+                endpoint=request.path,
+                outcome=outcome,
+                seconds=round(services.clock() - began, 4),
+            )
+    return response
+
+
+async def _read_input(request: web.Request, services: Services) -> TurnInput:
+    tenant = _tenant_of(request)
+    client = parse_request(
+        Endpoint(request.path),
+        parse_object(await _read_body(request, services), max_depth=services.config.limits.max_json_depth),
+        tuple(request.headers.get(name) for name in CONVERSATION_HEADERS),
+        services.config.limits,
+    )
+    _check_model(services, client)
+    return TurnInput(
+        request=client,
+        request_id=uuid.uuid4().hex,
+        tenant=tenant,
+        salt=services.salts.salt_of(tenant),
+        chain=chain_of(client),
+    )
+
+
+def _tenant_of(request: web.Request) -> str:
+    gate = request.app[GATE]
+    if gate.draining:
+        raise UnavailableError("The router is shutting down", code="draining", retry_after_seconds=_RETRY_AFTER_SECONDS)
+    return ANONYMOUS if gate.keys is None else gate.keys.tenant_of(request.headers.get("Authorization"))
+
+
+async def _read_body(request: web.Request, services: Services) -> bytes:
+    if request.content_type != "application/json":
+        raise BadRequestError("`Content-Type` must be application/json", param="Content-Type", status=415)
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise BadRequestError("`Content-Encoding` must not be set", param="Content-Encoding", status=415)
+    if request.charset not in (None, "utf-8", "UTF-8"):
+        raise BadRequestError("The charset must be utf-8", param="Content-Type", status=415)
+    try:
+        async with asyncio.timeout(services.config.limits.body_timeout_seconds):
+            return await request.read()
+    except TimeoutError:
+        raise BadRequestError("The request body did not arrive in time", code="body_timeout", status=408) from None
+    except web.RequestPayloadError:
+        raise BadRequestError("The request body is not whole", code="invalid_body") from None
+
+
+def _check_model(services: Services, client: ClientRequest) -> None:
+    registry = services.registry
+    if any(client.model in state.models for state in registry.states() if not state.draining):
+        return
+    if not registry.models():
+        raise UnavailableError("No engine is available", code="no_engine", retry_after_seconds=_RETRY_AFTER_SECONDS)
+    raise NotFoundError("The model does not exist", code="model_not_found", param="model")
+
+
+async def _serve(
+    request: web.Request, services: Services, given: TurnInput, began: float
+) -> tuple[web.StreamResponse, str]:
+    deadline = asyncio.get_running_loop().time() + services.config.limits.request_timeout_seconds
+    async with services.admission.place(given.tenant), AsyncExitStack() as stack:
+        try:
+            async with asyncio.timeout_at(deadline):
+                opened = await stack.enter_async_context(Turn(services, given).opened())
+        except TimeoutError:
+            raise DeadlineExceededError("The request took too long", code="deadline_exceeded") from None
+        services.metrics.first_event.labels(opened.plan.arm).observe(services.clock() - began)
+        _log.info(
+            "Opened turn",
+            request_id=given.request_id,
+            arm=opened.plan.arm,
+            why=opened.plan.why,
+            prefill=opened.prefill.engine if opened.prefill else None,
+            decode=opened.plan.decode.id.name,
+        )
+        relay = Relay(services, given, opened, deadline)
+        if opened.stream is not None:
+            return await relay.stream(request, opened.stream)
+        return relay.answer(opened.answer or {}), "Success"
+
+
+async def _models(request: web.Request) -> web.Response:
+    _tenant_of(request)
+    cards = request.app[SERVICES].registry.models()
+    return web.json_response({"object": "list", "data": list(cards.values())})
+
+
+async def _model(request: web.Request) -> web.Response:
+    _tenant_of(request)
+    card = request.app[SERVICES].registry.models().get(request.match_info["id"])
+    if card is None:
+        raise NotFoundError("The model does not exist", code="model_not_found", param="model")
+    return web.json_response(card)
+
+
+# ---- the router's own ----
+
+
+async def _health(_: web.Request) -> web.Response:
+    return web.json_response({"status": "ok"})
+
+
+async def _ready(request: web.Request) -> web.Response:
+    """200 where a decode engine can be given traffic. ``introduced`` of ``wanted`` pairs: when equal, every engine can
+    read from every other."""
+    state = readiness(request.app[SERVICES].registry, draining=request.app[GATE].draining)
+    headers = {} if state.ready else {"Retry-After": str(_RETRY_AFTER_SECONDS)}
+    return web.json_response(state.render(), status=200 if state.ready else 503, headers=headers)
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    services = request.app[SERVICES]
+    refresh_gauges(services)
+    return web.Response(body=services.metrics.render(), headers={"Content-Type": CONTENT_TYPE})

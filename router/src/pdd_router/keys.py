@@ -1,0 +1,22 @@
+"""What an application carries, typed: the only way handlers reach anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from pdd_router.flow.services import Services
+from pdd_router.tenancy import ApiKeys
+
+
+@dataclass(slots=True)
+class Gate:
+    """Who may come in. ``keys`` None: everybody is one anonymous tenant. ``draining``: nobody any more."""
+
+    keys: ApiKeys | None = None
+    draining: bool = field(default=False)
+
+
+SERVICES = web.AppKey("services", Services)
+GATE = web.AppKey("gate", Gate)

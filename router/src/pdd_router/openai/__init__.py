@@ -1,0 +1,1 @@
+"""OpenAI's wire forms: pure parsing and rendering, no I/O."""

@@ -1,0 +1,97 @@
+"""JSON as a client may send it: RFC 8259, nothing more. Pure.
+
+Python's parser is lenient where engines are not, or where two parsers would disagree about what was said: duplicate
+keys, NaN, numbers that overflow, lone surrogates, nesting without end. All of these are refused here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import NoReturn
+
+from pdd_router.errors import BadRequestError
+
+JsonObject = dict[str, object]
+
+
+def parse_object(raw: bytes, *, max_depth: int) -> JsonObject:
+    """The body's object. Raises BadRequestError with OpenAI's wording of what is wrong."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadRequestError("The request body must be UTF-8", code="invalid_utf8") from None
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=_bounded_int,
+        )
+    except RecursionError:
+        raise _too_deep(max_depth) from None
+    except ValueError:
+        raise BadRequestError("The request body must be valid JSON", code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise BadRequestError("The request body must be a JSON object", code="invalid_json")
+    if _is_deeper(value, max_depth):
+        raise _too_deep(max_depth)
+    if "\\ud" in text.lower() and _has_lone_surrogate(value):
+        raise BadRequestError("Strings must not contain lone surrogates", code="invalid_utf8")
+    return value
+
+
+def _too_deep(max_depth: int) -> BadRequestError:
+    return BadRequestError(f"The request body must not be nested deeper than {max_depth} levels", code="too_deep")
+
+
+def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise BadRequestError("The request body must not repeat a key", param=key[:64], code="duplicate_key")
+            seen.add(key)
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise BadRequestError(f"Numbers must be finite, not {name}", code="invalid_number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise BadRequestError("Numbers must be finite", code="invalid_number")
+    return value
+
+
+def _bounded_int(text: str) -> int:
+    if len(text) > 20:
+        raise BadRequestError("Integers must fit 64 bits", code="invalid_number")
+    return int(text)
+
+
+def _is_deeper(value: object, max_depth: int) -> bool:
+    level: list[object] = [value]
+    for _ in range(max_depth):
+        children: list[object] = []
+        for item in level:
+            if isinstance(item, dict):
+                children.extend(item.values())
+            elif isinstance(item, list):
+                children.extend(item)
+        level = [child for child in children if isinstance(child, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _has_lone_surrogate(value: object) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False

@@ -1,0 +1,1 @@
+"""Pure decisions: conversations, estimates, which engines serve a turn."""

@@ -1,0 +1,169 @@
+"""Which engines served which prefix, per tenant: a bounded, ageing index on one event loop. The clock is given.
+
+Every entry is a hint. A wrong one costs a question to an engine that answers "nothing"; no answer depends on it, except
+that a retained handle is taken from here at most once (``Handle.take``).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pdd_router.endpoints.engine import Living
+from pdd_router.policy.chain import Chain, Link
+
+
+class Handle:
+    """Decode's retained blocks (mechanism Retain): good for one request, on no account for two."""
+
+    __slots__ = ("_expires", "_params", "holder")
+
+    def __init__(self, params: dict[str, object], holder: Living, expires: float) -> None:
+        self._params: dict[str, object] | None = params
+        self._expires = expires
+        self.holder = holder
+
+    @property
+    def taken(self) -> bool:
+        return self._params is None
+
+    def take(self, now: float) -> dict[str, object] | None:
+        """The object, the first time and before it expires; None ever after."""
+        params, self._params = self._params, None
+        return params if now < self._expires else None
+
+
+@dataclass(slots=True)
+class Served:
+    """One turn: what served it and what it left behind. ``prefills``: those that served this conversation, the latest
+    first. ``generated_chars``: size of decode's answer, known when it has ended."""
+
+    decode: Living
+    prefills: tuple[Living, ...]
+    at: float
+    chars: int
+    generated_chars: int = 0
+    handle: Handle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What is known of a request's prompt. ``held_chars``: size of the part that ``turns[0].decode`` should hold.
+    ``is_conversation``: a turn of this very conversation was seen, not only the same preamble. ``turns``: what served
+    its prefixes, the longest first."""
+
+    held_chars: int
+    is_conversation: bool
+    turns: tuple[Served, ...]
+
+    @property
+    def holder(self) -> Living | None:
+        return self.turns[0].decode if self.turns else None
+
+    @property
+    def prefills(self) -> tuple[Living, ...]:
+        """Prefill engines that served any of it, the likeliest first."""
+        return tuple(dict.fromkeys(living for served in self.turns for living in served.prefills))[:_MAX_PREFILLS]
+
+    @property
+    def known(self) -> tuple[Living, ...]:
+        """Every life that may hold some of it, the likeliest first."""
+        return tuple(dict.fromkeys([*(served.decode for served in self.turns), *self.prefills]))
+
+
+NOTHING = Match(0, False, ())
+_Key = tuple[str, bytes]
+_K = TypeVar("_K")
+_MAX_PREFILLS = 4
+
+
+class Conversations:
+    """``max_entries`` links in all and as many explicit ids, the least recently used forgotten first."""
+
+    def __init__(self, *, clock: Callable[[], float], ttl_seconds: float, max_entries: int) -> None:
+        self._clock = clock
+        self._ttl = ttl_seconds
+        self._max = max_entries
+        self._links: OrderedDict[_Key, Served] = OrderedDict()
+        self._ids: OrderedDict[tuple[str, str], Served] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._links) + len(self._ids)
+
+    def find(self, tenant: str, conversation_id: str | None, chain: Chain) -> Match:
+        """By id first (that is what an id is for), then by the longest known prefix; both tell engines to ask."""
+        turns: list[Served] = []
+        known_by_id = self._fresh_id(tenant, conversation_id)
+        if known_by_id is not None:
+            turns.append(known_by_id)
+        at = self._deepest(tenant, chain)
+        held, is_turn = 0, False
+        if at is not None:
+            link = chain.links[at]
+            served = self._links[(tenant, link.digest)]
+            held = _held_chars(chain, at, served)
+            is_turn = link.is_turn
+            turns.extend(self._along(tenant, chain.links[: at + 1]))
+        return Match(held, known_by_id is not None or is_turn, _distinct(turns))
+
+    def remember(self, tenant: str, conversation_id: str | None, chain: Chain, served: Served) -> None:
+        """Decode has begun to answer: it holds the prompt now."""
+        for link in chain.links:
+            _put(self._links, (tenant, link.digest), served, self._max)
+        if conversation_id is not None:
+            _put(self._ids, (tenant, conversation_id), served, self._max)
+
+    def take_handle(self, match: Match, living: Collection[Living]) -> dict[str, object] | None:
+        """The retained handle of the longest known prefix whose holder still lives; nobody gets it again."""
+        for served in match.turns:
+            handle = served.handle
+            if handle is None or handle.taken or handle.holder not in living:
+                continue
+            served.handle = None
+            params = handle.take(self._clock())
+            if params is not None:
+                return params
+        return None
+
+    def _fresh_id(self, tenant: str, conversation_id: str | None) -> Served | None:
+        served = self._ids.get((tenant, conversation_id)) if conversation_id is not None else None
+        return served if served is not None and self._is_fresh(served) else None
+
+    def _deepest(self, tenant: str, chain: Chain) -> int | None:
+        for at in range(len(chain.links) - 1, -1, -1):
+            served = self._links.get((tenant, chain.links[at].digest))
+            if served is not None and self._is_fresh(served):
+                return at
+        return None
+
+    def _along(self, tenant: str, links: tuple[Link, ...]) -> list[Served]:
+        found = [self._links.get((tenant, link.digest)) for link in reversed(links)]
+        return [served for served in found if served is not None and self._is_fresh(served)]
+
+    def _is_fresh(self, served: Served) -> bool:
+        return self._clock() - served.at < self._ttl
+
+
+def _held_chars(chain: Chain, at: int, served: Served) -> int:
+    """The known prefix and, where the model's own answer follows it, as much of that as it generated."""
+    held = chain.links[at].chars
+    following = chain.links[at + 1] if at + 1 < len(chain.links) else None
+    if following is not None and following.by_assistant and served.chars == held:
+        held += min(served.generated_chars, following.chars - held)
+    return held
+
+
+def _distinct(turns: list[Served]) -> tuple[Served, ...]:
+    seen: dict[int, Served] = {}
+    for served in turns:
+        seen.setdefault(id(served), served)
+    return tuple(seen.values())
+
+
+def _put(store: OrderedDict[_K, Served], key: _K, served: Served, limit: int) -> None:
+    store[key] = served
+    store.move_to_end(key)
+    while len(store) > limit:
+        store.popitem(last=False)
