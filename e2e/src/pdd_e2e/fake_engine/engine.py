@@ -102,6 +102,7 @@ class FakeEngine:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.dead()
         await self.kill()
 
     async def start(self) -> None:
@@ -183,6 +184,18 @@ class FakeEngine:
     def claim_address(self) -> Address:
         """Where its claim channel listens on the fabric."""
         return Address(self.claim_host, self.claim_port)
+
+    def address_card(self) -> dict[str, Any]:
+        """One entry of the file that PDD_CONTRACT_ENGINES names."""
+        return {
+            "role": str(self.settings.role),
+            "mechanism": str(self.settings.mechanism),
+            "url": self.url,
+            "claim_host": self.claim_host,
+            "claim_port": self.claim_port,
+            "model": self.settings.model,
+            "block_size": self.settings.block_size,
+        }
 
     @property
     def engine_id(self) -> str:

@@ -20,7 +20,7 @@ def render_metrics(core: "EngineCore") -> str:
         "vllm:prefix_cache_hits": counters.prefix_hits,
         "vllm:external_prefix_cache_queries": counters.external_queries,
         "vllm:external_prefix_cache_hits": counters.external_hits,
-        "vllm:prompt_tokens_computed": counters.computed_prompt_tokens,
+        "vllm:prompt_tokens": counters.prefix_queries,
         "vllm:generation_tokens": counters.generated_tokens,
         "vllm:num_preemptions": counters.preemptions,
         "vllm:request_success": counters.finished,
@@ -32,6 +32,17 @@ def render_metrics(core: "EngineCore") -> str:
         lines += [f"# TYPE {name} gauge", f"{name}{labels} {float(value)}"]
     for name, total in totals.items():
         lines += [f"# TYPE {name} counter", f"{name}_total{labels} {float(total)}"]
+    name = "vllm:prompt_tokens_by_source"
+    by_source = {
+        "local_compute": counters.computed_prompt_tokens,
+        "local_cache_hit": counters.prefix_hits,
+        "external_kv_transfer": counters.external_hits,
+    }
+    lines.append(f"# TYPE {name} counter")
+    lines += [
+        name + "_total" + labels.replace("}", ',source="' + source + '"}') + f" {float(total)}"
+        for source, total in by_source.items()
+    ]
     name = "vllm:nixl_bytes_transferred"
     bucket = labels.replace("}", ',le="+Inf"}')
     lines += [

@@ -89,7 +89,11 @@ class Scheduler:
         return token, rivals
 
     async def _admit(self, sequence: TokenSequence) -> None:
-        self._queue.append(sequence)
+        # Blocks that wait in the queue are room that nobody else has: their sequences go first.
+        if sequence.blocks:
+            self._queue.appendleft(sequence)
+        else:
+            self._queue.append(sequence)
         try:
             await self._pulse.wait_until(lambda: self._queue[0] is sequence and self._has_room(sequence))
         finally:
@@ -117,7 +121,16 @@ class Scheduler:
         hits = self._pool.longest_run(sequence.usable_hashes()[len(sequence.blocks) :])
         referenced = sum(block.references > 0 for block in hits)
         needed = sequence.blocks_needed() - len(sequence.blocks) - referenced
+        if self._pool.free < needed and not self._running:
+            self._take_back(sequence)
         return len(self._running) < self._settings.max_running and self._pool.free >= needed
+
+    def _take_back(self, sequence: TokenSequence) -> None:
+        """Nothing runs and the first in the queue does not fit: the others give up what they have read."""
+        for other in self._queue:
+            if other is not sequence:
+                self._pool.release(other.blocks)
+                other.blocks, other.read_tokens = [], 0
 
     async def _grow(self, sequence: TokenSequence) -> None:
         if len(sequence.blocks) == sequence.blocks_needed():
