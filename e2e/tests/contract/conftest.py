@@ -2,7 +2,7 @@
 
 Two fakes by default. With PDD_CONTRACT_ENGINES naming a JSON file (a list of {role, url, claim_host, claim_port, model,
 block_size, mechanism?, threshold_tokens?}), the real engines listed there: prefix caches on, --enable-prompt-tokens-details,
-one model. Tests of a mechanism that the file has no pair for are deselected.
+one model, a threshold of 0, and for Retain a TTL of about 20 s. Tests of a mechanism without a pair are deselected.
 """
 
 import asyncio

@@ -10,6 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 VERSION = 1
+_CLAIM_KEYS = frozenset({"version", "owners", "introduce"})
+_MAX_HOST = 256
 MAX_OWNERS = 8
 
 
@@ -82,7 +84,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What came of a claim: the object under `kv_transfer_params.claim` in the answer."""
+    """What came of a claim: the object under `kv_transfer_params.claim` in the answer.
+
+    `owner` is named only where something was read; `answer_ms` and `read_ms` are None where nothing was answered or read.
+    """
 
     outcome: Outcome
     prompt_tokens: int
@@ -91,8 +96,8 @@ class Receipt:
     local_tokens: int = 0
     read_tokens: int = 0
     read_bytes: int = 0
-    answer_ms: float = 0.0
-    read_ms: float = 0.0
+    answer_ms: float | None = None
+    read_ms: float | None = None
     connected: tuple[Address, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -106,24 +111,32 @@ class Receipt:
             "local_tokens": self.local_tokens,
             "read_tokens": self.read_tokens,
             "read_bytes": self.read_bytes,
-            "answer_ms": round(self.answer_ms, 1),
-            "read_ms": round(self.read_ms, 1),
+            "answer_ms": _rounded(self.answer_ms),
+            "read_ms": _rounded(self.read_ms),
             "connected": [address.as_json() for address in self.connected],
         }
 
 
+def _rounded(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else round(milliseconds, 3)
+
+
 def parse_claim(params: Mapping[str, Any] | None) -> ClaimOrder | Reason | None:
     """The claim in a request's `kv_transfer_params`: an order, the reason why it is refused, or None if there is none."""
-    if not params or "claim" not in params:
+    claim = params.get("claim") if params else None
+    if claim is None:
         return None
-    claim = params["claim"]
     if not isinstance(claim, Mapping):
         return Reason.MALFORMED
     if claim.get("version") != VERSION:
         return Reason.VERSION
-    introduce = claim.get("introduce", False)
-    owners = claim.get("owners")
-    if not isinstance(introduce, bool) or not isinstance(owners, list) or len(owners) > MAX_OWNERS:
+    introduce, owners = claim.get("introduce", False), claim.get("owners", [])
+    if (
+        not set(claim) <= _CLAIM_KEYS
+        or not isinstance(introduce, bool)
+        or not isinstance(owners, list)
+        or len(owners) > MAX_OWNERS
+    ):
         return Reason.MALFORMED
     addresses = [_parse_address(owner) for owner in owners]
     if any(address is None for address in addresses):
@@ -132,18 +145,32 @@ def parse_claim(params: Mapping[str, Any] | None) -> ClaimOrder | Reason | None:
 
 
 def _parse_address(value: object) -> Address | None:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or set(value) != {"host", "port"}:
         return None
-    host, port = value.get("host"), value.get("port")
-    if not isinstance(host, str) or not host or type(port) is not int or not 1 <= port <= 65535:
+    host, port = value["host"], value["port"]
+    if not isinstance(host, str) or not 1 <= len(host) <= _MAX_HOST or type(port) is not int or not 1 <= port <= 65535:
         return None
     return Address(host, port)
 
 
-def best_grant(grants: Sequence[Grant], connected: frozenset[Address]) -> Grant | None:
-    """The grant to use: of those with blocks, one from a connected owner first, then the longest, then the likeliest."""
-    useful = [grant for grant in grants if grant.block_ids]
-    return max(useful, key=lambda grant: (grant.owner in connected, len(grant.block_ids)), default=None)
+Answer = Grant | Refusal | None
+"""An owner's answer; None: the question could not be delivered, or another engine runs there now."""
+
+
+def best_grant(answers: Sequence[Answer]) -> Grant | None:
+    """The longest grant that has blocks; of equals the first, which is the likeliest."""
+    useful = [answer for answer in answers if isinstance(answer, Grant) and answer.block_ids]
+    return max(useful, key=lambda grant: len(grant.block_ids), default=None)
+
+
+def nothing_granted(answers: Sequence[Answer]) -> tuple[Outcome, Reason | None]:
+    """Outcome where no owner has a block: an empty grant says more than a refusal, a refusal more than no connection."""
+    if not answers:
+        return Outcome.LATE, None
+    if any(isinstance(answer, Grant) for answer in answers):
+        return Outcome.EMPTY, None
+    refusal = next((answer for answer in answers if isinstance(answer, Refusal)), None)
+    return (Outcome.UNCONNECTED, None) if refusal is None else (Outcome.REFUSED, refusal.reason)
 
 
 def missing_blocks(prompt_tokens: int, local_blocks: int, block_size: int) -> int:

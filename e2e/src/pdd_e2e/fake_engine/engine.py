@@ -35,6 +35,7 @@ class EngineOptions(TypedDict, total=False):
     threshold_tokens: int
     answer_timeout_seconds: float
     read_timeout_seconds: float
+    greeting_seconds: float
     introduce_timeout_seconds: float
     max_owners_asked: int
     hold_seconds: float

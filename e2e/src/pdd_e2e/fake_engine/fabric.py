@@ -1,7 +1,7 @@
 """The wire between fakes of one process: claim channels and NIXL reads, without sockets.
 
-It stands in for ZeroMQ and NIXL: an address that nobody listens on stays silent (ZeroMQ retries without a word), a read
-from an engine that has died or been replaced fails, and what arrives is what the owner's blocks hold when the transfer
+It stands in for ZeroMQ and NIXL: a question to an address where nobody listens is not delivered, a greeting is tried again
+until somebody does, a read from an engine that has died or been replaced fails, and what arrives is what the owner's blocks hold when the transfer
 ends. It decides nothing about claims: that is owner.py and reader.py.
 """
 
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from pdd_e2e.fake_engine.claims import Address, Grant, Refusal
+from pdd_e2e.fake_engine.claims import Address, Answer, Grant, Refusal
+from pdd_e2e.fake_engine.pulse import Pulse
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class FakeFabric:
     def __init__(self) -> None:
         self._peers: dict[Address, Peer] = {}
         self._ports = count(20_001)
+        self._joined = Pulse()
 
     def next_port(self) -> int:
         """A claim or side-channel port that no other engine of this fabric has."""
@@ -79,6 +81,7 @@ class FakeFabric:
     def join(self, address: Address, peer: Peer) -> None:
         """Make an engine reachable; the last one to join an address has it."""
         self._peers[address] = peer
+        self._joined.notify()
 
     def leave(self, address: Address, peer: Peer) -> None:
         """Make it unreachable again."""
@@ -89,11 +92,16 @@ class FakeFabric:
         """The engine that listens there."""
         return self._peers.get(address)
 
-    async def ask(self, address: Address, ask: Ask) -> Grant | Refusal:
-        """Ask an owner. Waits for ever if nobody answers: the caller sets the time limit and cancels."""
+    async def find(self, address: Address) -> Peer:
+        """The engine that listens there, as soon as there is one: the caller sets the time limit."""
+        await self._joined.wait_until(lambda: address in self._peers)
+        return self._peers[address]
+
+    async def ask(self, address: Address, ask: Ask) -> Answer:
+        """Ask an owner; None where nobody listens. May take for ever: the caller sets the time limit and cancels."""
         peer = self._peers.get(address)
         if peer is None:
-            return await _silence()
+            return None
         answer, delay = peer.answer(ask)
         try:
             await asyncio.sleep(delay)
@@ -102,9 +110,7 @@ class FakeFabric:
             if isinstance(answer, Grant):
                 asyncio.get_running_loop().call_later(delay, peer.release, answer.claim_id)
             raise
-        if self._peers.get(address) is not peer:
-            return await _silence()
-        return answer
+        return answer if self._peers.get(address) is peer else None
 
     async def read(self, address: Address, engine_id: str, block_ids: Sequence[int]) -> list[bytes]:
         """Transfer blocks. Raises `ReadFailedError` if the owner is not, or no longer, that incarnation."""
@@ -117,8 +123,3 @@ class FakeFabric:
         if peer is None or peer.engine_id != engine_id:
             raise ReadFailedError(f"engine {engine_id} is not at {address.host}:{address.port}")
         return peer
-
-
-async def _silence() -> Grant | Refusal:
-    never: asyncio.Future[Grant | Refusal] = asyncio.get_running_loop().create_future()
-    return await never

@@ -48,11 +48,10 @@ class ClaimOwner:
             return Refusal(self._address, Reason.GROUP)
         if sum(hold.reader == ask.reader for hold in self._holds.values()) >= self._settings.max_claims_per_reader:
             return Refusal(self._address, Reason.READER_FULL)
-        run = self._pool.longest_run(ask.hashes, computed_only=True)
         room = int(self._settings.max_held_share * self._pool.size) - self.held_blocks
-        if run and room <= 0:
+        if room <= 0:
             return Refusal(self._address, Reason.OWNER_FULL)
-        return self._grant(ask, run[:room])
+        return self._grant(ask, self._pool.longest_run(ask.hashes, computed_only=True)[:room])
 
     def _grant(self, ask: Ask, run: list[Block]) -> Grant:
         claim_id = f"claim-{self._engine_id}-{next(self._ids)}"

@@ -7,18 +7,20 @@ owner or a broken transfer. Leaves blocks in the sequence only after a complete 
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pdd_e2e.fake_engine.blocks import Block, BlockPool, NoRoomError
 from pdd_e2e.fake_engine.claims import (
     Address,
+    Answer,
     ClaimOrder,
     Grant,
     Outcome,
     Reason,
     Receipt,
-    Refusal,
     best_grant,
     missing_blocks,
+    nothing_granted,
 )
 from pdd_e2e.fake_engine.fabric import Ask, FakeFabric, ReadFailedError
 from pdd_e2e.fake_engine.pulse import Pulse
@@ -48,12 +50,12 @@ class ClaimReader:
         self._pulse = pulse
         self._counters = counters
         self._connections: dict[Address, str] = {}
-        self._connecting: dict[Address, asyncio.Task[bool]] = {}
+        self._connecting: dict[Address, asyncio.Task[None]] = {}
 
     @property
     def connected(self) -> frozenset[Address]:
-        """Owners that this engine is connected with, in their present incarnation."""
-        return frozenset(address for address in self._connections if self._is_connected(address))
+        """Owners that this engine believes to be connected with; a replaced one is noticed at its next answer."""
+        return frozenset(self._connections)
 
     async def close(self) -> None:
         """Stop connecting."""
@@ -66,73 +68,92 @@ class ClaimReader:
         tasks = [self._connection(owner) for owner in order.owners]
         if tasks:
             await asyncio.wait(tasks, timeout=self._settings.introduce_timeout_seconds)
-        connected = self.connected
-        return Receipt(
-            Outcome.INTRODUCED, prompt_tokens, connected=tuple(owner for owner in order.owners if owner in connected)
-        )
+        connected = tuple(owner for owner in order.owners if owner in self._connections)
+        return Receipt(Outcome.INTRODUCED, prompt_tokens, connected=connected)
 
     async def claim(self, order: ClaimOrder, sequence: TokenSequence) -> Receipt:
         """Ask, read, and put what was read into the sequence."""
         size = self._settings.block_size
         hashes = sequence.usable_hashes()
         local = self._pool.longest_run(hashes)
-        prompt_tokens, local_tokens = len(sequence.prompt), len(local) * size
-        missing = missing_blocks(prompt_tokens, len(local), size)
-        if missing == 0 or missing * size < self._settings.threshold_tokens:
-            return Receipt(Outcome.LOCAL, prompt_tokens, local_tokens=local_tokens)
-        self._counters.external_queries += missing * size
+        receipt = Receipt(Outcome.LOCAL, len(sequence.prompt), local_tokens=len(local) * size)
+        for owner in order.owners:
+            self._greet(owner)
+        if not order.owners:
+            return replace(receipt, outcome=Outcome.EMPTY)
+        if not self._worth(missing_blocks(len(sequence.prompt), len(local), size)):
+            return receipt
+        owners = [owner for owner in order.owners if owner in self._connections][: self._settings.max_owners_asked]
+        if not owners:
+            return replace(receipt, outcome=Outcome.UNCONNECTED)
+        self._counters.external_queries += (len(hashes) - len(local)) * size
         started = time.monotonic()
-        answers = await self._ask(order.owners[: self._settings.max_owners_asked], hashes[len(local) :])
-        answer_ms = (time.monotonic() - started) * 1000
-        grant = self._choose(answers)
+        answers = await self._ask(owners, hashes[len(local) :])
+        if answers:
+            receipt = replace(receipt, answer_ms=(time.monotonic() - started) * 1000)
+        grant = best_grant(answers)
         if grant is None:
-            outcome, reason, owner = _nothing_granted(order, answers)
-            return Receipt(outcome, prompt_tokens, reason, owner, local_tokens, answer_ms=answer_ms)
-        if not self._is_connected(grant.owner):
+            outcome, reason = nothing_granted(answers)
+            return replace(receipt, outcome=outcome, reason=reason)
+        if not self._worth(len(grant.block_ids)):
             self._let_go(grant)
-            self._start_connecting(grant.owner)
-            return Receipt(Outcome.UNCONNECTED, prompt_tokens, None, grant.owner, local_tokens, answer_ms=answer_ms)
+            return replace(receipt, outcome=Outcome.EMPTY)
+        return await self._read_for(receipt, grant, sequence, len(local))
+
+    async def _read_for(self, receipt: Receipt, grant: Grant, sequence: TokenSequence, local_blocks: int) -> Receipt:
         started = time.monotonic()
-        failure = await self._read(grant, sequence, len(local))
-        read_ms = (time.monotonic() - started) * 1000
-        tokens = 0 if failure else len(grant.block_ids) * size
-        return Receipt(
-            Outcome.FAILED if failure else Outcome.READ,
-            prompt_tokens,
-            failure,
-            grant.owner,
-            local_tokens,
-            tokens,
-            tokens * self._settings.bytes_per_token,
-            answer_ms,
-            read_ms,
+        failure = await self._read(grant, sequence, local_blocks)
+        if failure is not None:
+            return replace(receipt, outcome=Outcome.FAILED, reason=failure)
+        tokens = len(grant.block_ids) * self._settings.block_size
+        return replace(
+            receipt,
+            outcome=Outcome.READ,
+            owner=grant.owner,
+            read_tokens=tokens,
+            read_bytes=tokens * self._settings.bytes_per_token,
+            read_ms=(time.monotonic() - started) * 1000,
         )
 
-    async def _ask(self, owners: Sequence[Address], hashes: Sequence[bytes]) -> list[Grant | Refusal]:
+    def _worth(self, blocks: int) -> bool:
+        return blocks > 0 and blocks * self._settings.block_size >= self._settings.threshold_tokens
+
+    async def _ask(self, owners: Sequence[Address], hashes: Sequence[bytes]) -> list[Answer]:
+        """Answers within the time limit, in the owners' order; a complete grant ends the waiting. All but the best are let go."""
         ask = Ask(self._engine_id, self._address, self._settings.group, tuple(hashes))
-        tasks = [asyncio.ensure_future(self._fabric.ask(owner, ask)) for owner in owners if owner != self._address]
-        if not tasks:
-            return []
+        tasks = [asyncio.ensure_future(self._fabric.ask(owner, ask)) for owner in owners]
+        deadline = time.monotonic() + self._settings.answer_timeout_seconds
         try:
-            done, pending = await asyncio.wait(tasks, timeout=self._settings.answer_timeout_seconds)
+            while any(not task.done() for task in tasks) and time.monotonic() < deadline:
+                waiting = [task for task in tasks if not task.done()]
+                await asyncio.wait(waiting, timeout=deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED)
+                best = best_grant([task.result() for task in tasks if task.done()])
+                if best is not None and len(best.block_ids) == len(hashes):
+                    break
         except asyncio.CancelledError:
             for task in tasks:
-                if not task.cancel() and not task.cancelled():
+                if not task.cancel():
                     self._let_go(task.result())
             raise
-        for task in pending:
+        for task in tasks:
             task.cancel()
-        return [task.result() for task in tasks if task in done]
+        answers = [self._check(owner, task.result()) for owner, task in zip(owners, tasks, strict=True) if task.done()]
+        best = best_grant(answers)
+        for answer in answers:
+            if answer is not best:
+                self._let_go(answer)
+        return answers
 
-    def _choose(self, answers: Sequence[Grant | Refusal]) -> Grant | None:
-        grants = [answer for answer in answers if isinstance(answer, Grant)]
-        best = best_grant(grants, self.connected)
-        for grant in grants:
-            if grant is not best:
-                self._let_go(grant)
-        return best
+    def _check(self, owner: Address, answer: Answer) -> Answer:
+        """The answer, unless it is from another incarnation than the one that we are connected with: then greet again."""
+        if answer is None or (isinstance(answer, Grant) and answer.engine_id != self._connections[owner]):
+            self._let_go(answer)
+            self._connections.pop(owner, None)
+            self._greet(owner)
+            return None
+        return answer
 
-    def _let_go(self, answer: Grant | Refusal) -> None:
+    def _let_go(self, answer: Answer) -> None:
         if isinstance(answer, Grant) and (peer := self._fabric.peer_at(answer.owner)) is not None:
             peer.release(answer.claim_id)
 
@@ -174,37 +195,25 @@ class ClaimReader:
         self._counters.reads += 1
         self._counters.read_bytes += wanted * self._settings.block_size * self._settings.bytes_per_token
 
-    def _is_connected(self, address: Address) -> bool:
-        peer = self._fabric.peer_at(address)
-        return peer is not None and self._connections.get(address) == peer.engine_id
+    def _greet(self, address: Address) -> None:
+        """Connect beside everything else, unless connected or connecting."""
+        if address != self._address and address not in self._connections:
+            self._connection(address).add_done_callback(lambda _: self._pulse.notify())
 
-    def _start_connecting(self, address: Address) -> None:
-        self._connection(address).add_done_callback(lambda _: self._pulse.notify())
-
-    def _connection(self, address: Address) -> asyncio.Task[bool]:
+    def _connection(self, address: Address) -> asyncio.Task[None]:
         task = self._connecting.get(address)
         if task is None or task.done():
-            task = self._connecting[address] = asyncio.ensure_future(self._shake_hands(address))
+            task = self._connecting[address] = asyncio.ensure_future(self._connect(address))
         return task
 
-    async def _shake_hands(self, address: Address) -> bool:
-        peer = self._fabric.peer_at(address)
-        if self._is_connected(address):
-            return True
+    async def _connect(self, address: Address) -> None:
+        if address in self._connections:
+            return
+        try:
+            async with asyncio.timeout(self._settings.greeting_seconds):
+                peer = await self._fabric.find(address)
+        except TimeoutError:
+            return
         await asyncio.sleep(self._settings.connect_seconds)
-        if peer is None or not peer.hello(self._engine_id, self._address, self._settings.group):
-            return False
-        self._connections[address] = peer.engine_id
-        return True
-
-
-def _nothing_granted(
-    order: ClaimOrder, answers: Sequence[Grant | Refusal]
-) -> tuple[Outcome, Reason | None, Address | None]:
-    """Outcome when no owner has a block for us: an empty answer says more than a refusal, a refusal more than silence."""
-    refusals = [answer for answer in answers if isinstance(answer, Refusal)]
-    if not order.owners or len(refusals) < len(answers):
-        return Outcome.EMPTY, None, None
-    if refusals:
-        return Outcome.REFUSED, refusals[0].reason, refusals[0].owner
-    return Outcome.LATE, None, None
+        if peer.hello(self._engine_id, self._address, self._settings.group):
+            self._connections[address] = peer.engine_id

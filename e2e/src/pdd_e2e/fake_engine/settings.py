@@ -1,4 +1,4 @@
-"""What a fake engine is set to; the defaults are the real ones where there is one. Plain data."""
+"""What a fake engine is set to. Plain data; limits default to the real ones, but the threshold is 0 (tests use short prompts)."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -42,18 +42,19 @@ class EngineSettings:
     # claims, as reader
     threshold_tokens: int = 0
     answer_timeout_seconds: float = 0.15
-    read_timeout_seconds: float = 5.0
+    read_timeout_seconds: float = 2.0
+    greeting_seconds: float = 10.0
     introduce_timeout_seconds: float = 30.0
-    max_owners_asked: int = 2
+    max_owners_asked: int = 3
     # claims, as owner
-    hold_seconds: float = 5.0
+    hold_seconds: float = 15.0
     max_claims_per_reader: int = 64
     max_held_share: float = 0.5
     # retain
-    lease_seconds: float = 30.0
+    lease_seconds: float = 300.0
     ttl_seconds: float = 480.0
     expiry_margin_seconds: float = 5.0
-    max_retained_share: float = 0.5
+    max_retained_share: float = 0.3
     # HTTP
     stream_params: bool = True
     prompt_tokens_details: bool = True
