@@ -9,6 +9,7 @@ public key (ZAP). Replays are impossible because every connection has its own se
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -148,7 +149,9 @@ class ClaimChannel:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and close every socket."""
+        """End the thread and close every socket; the second time it does nothing."""
+        if not self._thread.is_alive():
+            return
         self._post(None)
         self._thread.join(timeout=5)
         if self._auth is not None:
@@ -164,26 +167,36 @@ class ClaimChannel:
     def _post(self, item: tuple[Address, ToOwner] | None) -> None:
         self._outbox.put(item)
         with self._wake_lock:  # callers are several threads; the socket is for one at a time
-            self._wake_to.send(b"", zmq.NOBLOCK)
+            with contextlib.suppress(zmq.Again):  # so many wakes are waiting already that it will look
+                self._wake_to.send(b"", zmq.NOBLOCK)
 
     def _run(self) -> None:
         self._poller.register(self._server, zmq.POLLIN)
         self._poller.register(self._wake_from, zmq.POLLIN)
-        while True:
-            ready = dict(self._poller.poll(_TICK_MILLISECONDS))
-            if self._server in ready:
-                self._serve()
-            if self._wake_from in ready:
-                self._wake_from.recv()
-                if not self._send_outbox():
-                    break
-            for address, socket in list(self._peers.items()):
-                if socket in ready:
-                    self._receive(address, socket)
-            self._send_greetings()
-            self._tick()
+        running = True
+        while running:
+            try:
+                running = self._turn()
+            except Exception:  # noqa: BLE001  # claims would be held for ever if this thread died of one message
+                log.exception("An error on the claim channel; going on")
         for socket in [*self._peers.values(), self._server, self._wake_from]:
             socket.close(linger=0)
+
+    def _turn(self) -> bool:
+        """Wait for something and deal with it; False once told to stop."""
+        ready = dict(self._poller.poll(_TICK_MILLISECONDS))
+        if self._wake_from in ready:
+            self._wake_from.recv()
+            if not self._send_outbox():
+                return False
+        if self._server in ready:
+            self._serve()
+        for address, socket in list(self._peers.items()):
+            if socket in ready:
+                self._receive(address, socket)
+        self._send_greetings()
+        self._tick()
+        return True
 
     def _serve(self) -> None:
         frames = self._server.recv_multipart()

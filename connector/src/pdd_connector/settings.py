@@ -87,8 +87,9 @@ class ClaimSettings:
 class RetainSettings:
     """Limits of retention: how long decode keeps a finished request's blocks, and how many of them."""
 
-    decoder_blocks_ttl_seconds: int = _integer(480, 6, 86_400)
-    lease_seconds: int = _integer(300, 6, 86_400)
+    # A reader declines what expires within 5 s, so a shorter time would never be read.
+    decoder_blocks_ttl_seconds: int = _integer(480, 8, 86_400)
+    lease_seconds: int = _integer(300, 8, 86_400)
     max_percent_of_blocks: int = _integer(30, 1, 90)
 
 
