@@ -17,7 +17,7 @@ def main() -> int:
     """Exit codes: 0 fine, 2 bad command line, 130 interrupted, others in `pdd_cli.errors`."""
     console = Console(stderr=True)
     try:
-        result = app(standalone_mode=False)
+        result = app(prog_name="pdd", standalone_mode=False)
     except (CliError, TyperException) as problem:
         message = problem.format_message() if isinstance(problem, TyperException) else str(problem)
         if message:  # `pdd` alone shows its help and has nothing more to say

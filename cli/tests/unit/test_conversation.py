@@ -1,5 +1,6 @@
 """The script: its shape, its sizes, and that each turn extends what was sent before."""
 
+import itertools
 import json
 
 import pytest
@@ -49,7 +50,7 @@ def test_last_turn_is_a_short_question(turns: int) -> None:
 
 def test_every_turn_extends_the_one_before() -> None:
     sent = hold(7, 1500)
-    for before, after in zip(sent, sent[1:], strict=False):
+    for before, after in itertools.pairwise(sent):
         # The template of the model renders role and content only.
         assert [(m["role"], m["content"]) for m in after[: len(before)]] == [(m["role"], m["content"]) for m in before]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter
 
 from pdd_cli.demo.checks import speedup
@@ -17,6 +18,10 @@ READ = "#e0a526"
 OWN = "#8a8f98"
 _INK = "#22262b"
 _GRID = "#e6e8eb"
+_SUBTITLES = {
+    Cache.EMPTIED: "P's prefix cache was emptied before every turn: a P that lost the conversation, or never had it",
+    Cache.KEPT: "P's prefix cache was left alone",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +42,15 @@ def split_prefill(leg: LegResult) -> list[Bar]:
 
 
 def draw(pair: Pair, own: LegResult | None, path: Path) -> None:
-    """Draw `pair` and, as a thin line, the same turns with the history in P's own cache. 1600 x 1500 pixels."""
-    figure = Figure(figsize=(10, 9.4), dpi=160, facecolor="white", layout="constrained")
+    """Draw `pair` and, as a thin line, the same turns with the history in P's own cache. 1600 x 1536 pixels."""
+    layout = ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.12, rect=(0, 0, 1, 0.92))
+    figure = Figure(figsize=(10, 9.6), dpi=160, facecolor="white", layout=layout)
     FigureCanvasAgg(figure)
     lines, bars = figure.subplots(2, 1, height_ratios=(1.25, 1))
     _draw_lines(lines, pair, own)
     _draw_bars(bars, pair)
-    what = (
-        "P's prefix cache emptied before every turn" if pair.cache is Cache.EMPTIED else "P's prefix cache left alone"
-    )
-    figure.suptitle(
-        f"Follow-up turns that reuse what decode holds  ({what})",
-        x=0.02,
-        ha="left",
-        fontsize=14,
-        fontweight="bold",
-        color=_INK,
-    )
+    figure.text(0.02, 0.96, "Follow-up turns that reuse what decode holds", fontsize=17, fontweight="bold", color=_INK)
+    figure.text(0.02, 0.932, _SUBTITLES[pair.cache], fontsize=11.5, color=_INK)
     figure.savefig(path, metadata={"Software": "pdd demo"})
 
 

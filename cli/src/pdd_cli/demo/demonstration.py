@@ -22,9 +22,15 @@ from pdd_cli.local.router import RouterSpec
 from pdd_cli.local.stack import LocalStack, StackSpec
 from pdd_cli.terminal import TerminalProgress
 
-# Two busy cores answer later than the product's default allows for, and move bytes at a tenth of a network card's rate.
+# Two busy cores answer later than the product's defaults allow for, and move bytes at a tenth of a network card's rate.
+# A read must fit into what is left of the hold, or it is not begun.
 _CONNECTOR = {
-    "claim": {"timeout_milliseconds": 1000, "read_timeout_milliseconds": 20_000, "connect_timeout_seconds": 60}
+    "claim": {
+        "timeout_milliseconds": 1000,
+        "read_timeout_milliseconds": 15_000,
+        "hold_seconds": 45,
+        "connect_timeout_seconds": 60,
+    }
 }
 # Every turn is to go through P, however little it adds: that is what is shown.
 _ROUTER = {"runOnDecodeBelowTokens": 0}

@@ -13,42 +13,43 @@ _TITLES = {
 
 
 def pair_table(pair: Pair) -> Table:
-    """One line per turn."""
+    """One line per turn. `comp.` is how many prompt tokens the prefill engine computed."""
     several = len({turn.receipt.prefill for turn in pair.on.turns}) > 1
     title = "Turns land on different P in turn" if several else _TITLES[pair.cache]
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("turn", justify="right")
-    table.add_column("brings")
-    if several:
-        table.add_column("P")
-    for heading in ("prompt\ntokens", "read\ntokens", "read\nMB"):
-        table.add_column(heading, justify="right")
-    table.add_column("from")
-    for heading in ("computed off\ntokens", "computed on\ntokens", "TTFT off\ns", "TTFT on\ns", "off / on"):
-        table.add_column(heading, justify="right")
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading, right in _columns(several):
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
     for off, on in zip(pair.off.turns, pair.on.turns, strict=True):
         table.add_row(*_cells(off, on, several))
     return table
 
 
+def _columns(several: bool) -> list[tuple[str, bool]]:
+    """(heading, right-justified). Narrow: all of it must fit into 80 columns."""
+    columns = [("turn", True), ("role", False)]
+    if several:
+        columns.append(("prefill\nengine", False))
+    columns += [("prompt\ntokens", True), ("read\ntokens", True), ("read\nMB", True), ("read\nfrom", False)]
+    columns += [("comp.\noff", True), ("comp.\non", True), ("TTFT\noff", True), ("TTFT\non", True)]
+    return [*columns, ("TTFT\noff/on", True)]
+
+
 def _cells(off: TurnResult, on: TurnResult, several: bool) -> list[str | Text]:
     receipt = on.receipt
-    brings = "tool result" if on.is_tool_result else "question"
     read = receipt.read_tokens > 0
-    source = receipt.owner or "?" if read else f"- ({receipt.outcome})"
     return [
         str(on.number),
-        brings,
+        "tool" if on.is_tool_result else "user",
         *([receipt.prefill] if several else []),
         f"{on.prompt_tokens:,}",
-        f"{receipt.read_tokens:,}" if read else "0",
-        f"{receipt.read_bytes / 1e6:.1f}" if read else "0",
-        source,
+        f"{receipt.read_tokens:,}" if read else "-",
+        f"{receipt.read_bytes / 1e6:.1f}" if read else "-",
+        (receipt.owner or "?") if read else f"({receipt.outcome})",
         f"{off.receipt.computed_tokens:,}",
         f"{receipt.computed_tokens:,}",
         f"{off.ttft_seconds:.2f}",
         f"{on.ttft_seconds:.2f}",
-        Text(f"{off.ttft_seconds / on.ttft_seconds:.1f} x", style="bold" if on.number > 1 else ""),
+        Text(f"{off.ttft_seconds / on.ttft_seconds:.1f}", style="bold" if on.number > 1 else ""),
     ]
 
 

@@ -13,7 +13,7 @@ from pdd_cli.errors import StillHeldError
 from pdd_cli.local.engines import EngineSpec, engine_command, engine_environment, failure_hint
 from pdd_cli.local.processes import ChildProcess, Command
 from pdd_cli.local.progress import Progress
-from pdd_cli.local.readiness import wait_until_healthy
+from pdd_cli.local.readiness import wait_until_ready
 from pdd_cli.local.reaper import Reaper
 from pdd_cli.local.waiting import until
 
@@ -58,7 +58,11 @@ class Engine:
         if self._child is None:
             raise RuntimeError(f"{self.name} is not started")
         with progress.task(f"Starting {self.name}") as task:
-            await wait_until_healthy(self._child, f"{self.url}/health", session, task, timeout_seconds, failure_hint)
+            await wait_until_ready(self._child, lambda: self._healthy(session), task, timeout_seconds, failure_hint)
+
+    async def _healthy(self, session: aiohttp.ClientSession) -> bool:
+        async with session.get(f"{self.url}/health", timeout=_QUICK) as answer:
+            return answer.status == 200
 
     async def stop(self, grace_seconds: float = 15.0) -> None:
         """End it with everything it started. Nothing happens if it does not run."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 
@@ -11,16 +11,14 @@ from pdd_cli.local.processes import ChildProcess
 from pdd_cli.local.progress import Task
 
 _POLL_SECONDS = 0.5
-_ANSWER_SECONDS = 5.0
 _LOG_PREFIX = re.compile(r"^.*\[[\w./]+:\d+\] ")  # process, level, time and place, as vLLM writes them
 
+Probe = Callable[[], Awaitable[bool]]
 Hint = Callable[[int, list[str]], str]
 
 
-async def wait_until_healthy(
-    child: ChildProcess, url: str, session: aiohttp.ClientSession, task: Task, timeout_seconds: float, hint: Hint
-) -> None:
-    """Returns when `url` answers 200.
+async def wait_until_ready(child: ChildProcess, probe: Probe, task: Task, timeout_seconds: float, hint: Hint) -> None:
+    """Returns when `probe()` says so. A probe that cannot connect counts as not ready.
 
     Raises StartError with the end of the log and `hint(exit code, lines)` if the process ends first, or if time is up.
     """
@@ -28,7 +26,7 @@ async def wait_until_healthy(
     ended = asyncio.ensure_future(child.wait())
     try:
         async with asyncio.timeout(timeout_seconds):
-            while not await _answers(url, session):
+            while not await _says_so(probe):
                 await asyncio.wait([ended], timeout=_POLL_SECONDS)
                 if ended.done():
                     raise StartError(_ended_early(child, ended.result(), hint))
@@ -59,9 +57,8 @@ def _last_line(child: ChildProcess) -> str:
     return _LOG_PREFIX.sub("", lines[0]).strip() if lines else "loading"
 
 
-async def _answers(url: str, session: aiohttp.ClientSession) -> bool:
+async def _says_so(probe: Probe) -> bool:
     try:
-        async with session.get(url, timeout=aiohttp.ClientTimeout(total=_ANSWER_SECONDS)) as answer:
-            return answer.status == 200
+        return await probe()
     except (aiohttp.ClientError, TimeoutError):
         return False  # not listening yet

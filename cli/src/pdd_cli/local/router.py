@@ -5,6 +5,7 @@ The files are plain text in the router's own format; the end-to-end tests load w
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +18,13 @@ from pdd_cli.local.engines import HOST, EngineSpec, Role
 from pdd_cli.local.ports import free_ports
 from pdd_cli.local.processes import ChildProcess, Command
 from pdd_cli.local.progress import Progress
-from pdd_cli.local.readiness import wait_until_healthy
+from pdd_cli.local.readiness import wait_until_ready
 from pdd_cli.local.reaper import Reaper
 
 _ROLES = {Role.PREFILL: "Prefill", Role.DECODE: "Decode"}
-_READY_SECONDS = 90.0  # the first contact of two engines may take 30 s
+_READY_SECONDS = 180.0  # the first contact of two engines may take 30 s
 _FOLLOW_SECONDS = 0.2
+_QUICK = aiohttp.ClientTimeout(total=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +104,39 @@ class Router:
         argv = (sys.executable, "-m", "pdd_router", "--config", str(config))
         self._child = ChildProcess.start(Command(self.name, argv, self.log, os.environ), self._reaper)
 
-    def list_engines(self, engines: list[EngineSpec]) -> None:
-        """Have it use these engines from now on; it follows the file within a fraction of a second."""
-        partial = self._write("engines.yaml.new", render_engines(engines))
+    def _rewrite(self) -> None:
+        partial = self._write("engines.yaml.new", render_engines(self._engines))
         partial.replace(self._folder / "engines.yaml")
 
     async def wait_ready(self, session: aiohttp.ClientSession, progress: Progress) -> None:
-        """Returns when it takes traffic: engines healthy and connected with each other. Raises StartError."""
+        """Returns when it takes traffic, and all its engines are healthy and connected with each other. Raises StartError."""
         if self._child is None:
             raise RuntimeError(f"{self.name} is not started")
         with progress.task(f"Starting {self.name}") as task:
-            await wait_until_healthy(self._child, f"{self.url}/ready", session, task, _READY_SECONDS, _hint)
+            await wait_until_ready(self._child, lambda: self._connected(session), task, _READY_SECONDS, _hint)
+
+    async def use_engines(self, engines: list[EngineSpec], session: aiohttp.ClientSession, progress: Progress) -> None:
+        """Have it use exactly these from now on; returns when it does, as `wait_ready`. Raises StartError.
+
+        What it knew of prefill engines is forgotten, as if each were new: they leave for a moment, so that their coming is seen.
+        """
+        self._engines = [spec for spec in engines if spec.role is not Role.PREFILL]
+        self._rewrite()
+        await self.wait_ready(session, progress)
+        self._engines = engines
+        self._rewrite()
+        await self.wait_ready(session, progress)
+
+    async def _connected(self, session: aiohttp.ClientSession) -> bool:
+        async with session.get(f"{self.url}/ready", timeout=_QUICK) as answer:
+            state = await answer.json()
+        listed = Counter(_ROLES[spec.role].lower() for spec in self._engines if spec.role in _ROLES)
+        pairs = state["pairs"]
+        return bool(
+            state["ready"]
+            and all(state["available"][role] == listed[role] for role in ("prefill", "decode"))
+            and pairs["introduced"] == pairs["wanted"]
+        )
 
     async def wait_end(self) -> int:
         """The exit code, when the process ends. Raises RuntimeError if it is not started."""
