@@ -112,6 +112,7 @@ def engine_environment(spec: EngineSpec, inherited: Mapping[str, str], claim_key
         "VLLM_HOST_IP": HOST,
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
+        "PYTHONDONTWRITEBYTECODE": "",  # compiling vLLM and torch anew in each of an engine's three processes costs minutes
     }
     if options.development_api:
         ours["VLLM_SERVER_DEV_MODE"] = "1"
