@@ -52,7 +52,8 @@ class EngineView:
     """A snapshot of one engine for the decision functions.
 
     ``in_flight``: requests now on it from this router. ``in_flight_tokens``: estimated prompt tokens of those.
-    ``available``: healthy, not ejected, not drained; may be given traffic now.
+    ``available``: healthy, not ejected, not drained; may be given traffic now. ``last_used``: number of the use that
+    began last (0: never), so that equals take turns.
     """
 
     engine: Engine
@@ -60,6 +61,7 @@ class EngineView:
     available: bool
     in_flight: int = 0
     in_flight_tokens: int = 0
+    last_used: int = 0
 
     @property
     def id(self) -> EngineId:

@@ -33,6 +33,7 @@ class EngineState:
     draining: bool = False
     in_flight: int = 0
     in_flight_tokens: int = 0
+    last_used: int = 0
     models: dict[str, dict[str, object]] = field(default_factory=dict)
 
     def view(self) -> EngineView:
@@ -42,6 +43,7 @@ class EngineState:
             available=self.healthy and not self.draining and self.breaker.admits,
             in_flight=self.in_flight,
             in_flight_tokens=self.in_flight_tokens,
+            last_used=self.last_used,
         )
 
 
@@ -65,6 +67,7 @@ class Registry:
         self._breaker_config = breaker
         self._states: dict[EngineId, EngineState] = {}
         self._next_epoch = 0
+        self._uses = 0
         self.changed = asyncio.Event()  # lives or introductions changed
         self.listed = asyncio.Event()  # the list of engines changed
         self.introductions = Introductions(
@@ -181,6 +184,8 @@ class Registry:
         if state is None or not state.breaker.admits:
             raise NotAdmittedError
         probe = state.breaker.begin()
+        self._uses += 1
+        state.last_used = self._uses
         state.in_flight += 1
         state.in_flight_tokens += tokens
         use = Use()

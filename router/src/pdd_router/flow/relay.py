@@ -150,8 +150,8 @@ class Relay:
             told = DeadlineExceededError("The request took too long", code="deadline_exceeded")
         _log.warning("Broke stream", request_id=self._given.request_id, engine=error.engine, reason=result_of(error))
         await self._write(response, render_error_event(told))
-        await self._write(response, None)
-        # Flushes what was written, then closes: whoever misses the event sees at least the connection end.
+        # Flushes the event, then closes, without HTTP's end of message: a client that does not know error events must
+        # not take the answer for whole, and none may put this connection back into its pool.
         request.protocol.force_close()
 
     def _ended(self, *, success: bool, result: str = "Success") -> None:

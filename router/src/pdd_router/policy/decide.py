@@ -132,7 +132,16 @@ def _choose_decode(snapshot: Snapshot, facts: TurnFacts, policy: Policy, attempt
             return sticky
     # A group that has prefill engines to pair with beats one that has none (a rollout is half done).
     paired = {view.engine.group for view in _able(snapshot, Role.PREFILL, policy, attempt)}
-    return min(able, key=lambda view: (view.engine.group not in paired, view.in_flight_tokens, view.in_flight, view.id))
+    return min(
+        able,
+        key=lambda view: (
+            view.engine.group not in paired,
+            view.in_flight_tokens,
+            view.in_flight,
+            view.last_used,
+            view.id,
+        ),
+    )
 
 
 def _able(snapshot: Snapshot, role: Role, policy: Policy, attempt: Attempt) -> list[EngineView]:
@@ -194,7 +203,7 @@ def _decode_only(snapshot: Snapshot, facts: TurnFacts, policy: Policy, decode: E
 
 def _prefill_cost(
     view: EngineView, snapshot: Snapshot, facts: TurnFacts, policy: Policy, decode: EngineView
-) -> tuple[float, int, EngineId]:
+) -> tuple[float, int, int, EngineId]:
     """What the turn costs there, in tokens of computing: what waits before it, then its own."""
     if view.living in facts.known:
         own = float(facts.new_tokens)
@@ -202,7 +211,7 @@ def _prefill_cost(
         own = facts.new_tokens + _READ_COST * facts.held_tokens
     else:
         own = float(facts.total_tokens)
-    return (view.in_flight_tokens + own, view.in_flight, view.id)
+    return (view.in_flight_tokens + own, view.in_flight, view.last_used, view.id)
 
 
 def _can_read(view: EngineView, snapshot: Snapshot, facts: TurnFacts, policy: Policy, decode: EngineView) -> bool:

@@ -1,0 +1,157 @@
+"""Clients leave at any moment; whatever was begun for them ends at once, and nothing stays counted."""
+
+import asyncio
+import gc
+import json
+import random
+from typing import Any
+
+import pytest
+from pdd_e2e.fake_engine import HangBeforeHeaders, HangMidStream
+
+LONG = [{"role": "user", "content": "Tell me all that you know of lighthouses. " * 12}]
+
+
+async def send_chat(c: Any, *, stream: bool, max_tokens: int = 8) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = c.router.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    body = json.dumps({"model": "fake", "messages": LONG, "max_tokens": max_tokens, "stream": stream}).encode()
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: router\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(body)
+        + body
+    )
+    await writer.drain()
+    return reader, writer
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_engine_sees_the_abort_at_once(cluster: Any, role: str, stream: bool) -> None:
+    """R12."""
+    async with cluster() as c:
+        engine = c.prefills[0] if role == "prefill" else c.decodes[0]
+        engine.script(HangBeforeHeaders())
+        _, writer = await send_chat(c, stream=stream)
+        await c.until(lambda: len(c.legs(engine)) == 1)
+        writer.close()
+        async with asyncio.timeout(0.5):
+            while c.legs(engine)[0].aborted_at is None:
+                await asyncio.sleep(0.005)
+        await c.until_idle()
+        state = c.registry.states()[0 if role == "prefill" else 1]
+        assert not state.breaker.ejected, "a client that leaves says nothing about the engine"
+
+
+async def test_engine_sees_the_abort_in_the_middle_of_a_stream(cluster: Any) -> None:
+    async with cluster() as c:
+        c.decodes[0].script(HangMidStream(3))
+        reader, writer = await send_chat(c, stream=True)
+        await reader.readuntil(b"data: ")
+        writer.close()
+        async with asyncio.timeout(0.5):
+            while c.legs(c.decodes[0])[0].aborted_at is None:
+                await asyncio.sleep(0.005)
+        await c.until_idle()
+
+
+async def test_client_that_leaves_the_queue_takes_no_place(cluster: Any) -> None:
+    async with cluster(config={"limits": {"maxConcurrentRequests": 1}}) as c:
+        c.decodes[0].script(HangBeforeHeaders())
+        _, holding = await send_chat(c, stream=True)
+        await c.until(lambda: len(c.legs(c.decodes[0])) == 1)
+        _, waiting = await send_chat(c, stream=True)
+        await c.until(lambda: c.router.services.admission.queued == 1)
+        waiting.close()
+        await c.until(lambda: c.router.services.admission.queued == 0)
+        holding.close()
+        await c.until_idle()
+        assert (await c.chat(LONG)).status == 200
+
+
+async def test_client_stops_at_any_byte(cluster: Any) -> None:
+    async with cluster() as c:
+        whole, writer = await send_chat(c, stream=True)
+        length = len(await whole.readuntil(b"0\r\n\r\n"))
+        writer.close()
+        for at in range(1, length, max(1, length // 60)):
+            reader, writer = await send_chat(c, stream=True)
+            await reader.readexactly(at)
+            writer.close()
+        await c.until_idle()
+        assert all(engine.held_blocks == 0 for engine in c.engines)
+        assert (await c.chat(LONG)).status == 200
+
+
+async def test_client_that_reads_nothing_is_given_up(cluster: Any) -> None:
+    limits = {"clientWriteTimeoutSeconds": 0.2}
+    async with cluster(config={"limits": limits}) as c:
+        text = json.dumps(
+            {"model": "fake", "messages": LONG, "max_tokens": 7000, "stream": True, "ignore_eos": True}
+        ).encode()
+        host, port = c.router.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            % len(text)
+            + text
+        )
+        await c.until(lambda: bool(c.legs(c.decodes[0])))
+        await c.until(lambda: c.router.services.admission.in_flight == 0, seconds=20)
+        writer.close()
+        await c.until_idle()
+        del reader
+
+
+async def test_thousand_mixed_requests_leave_nothing(cluster: Any) -> None:
+    """R11 in small: plain, streamed, refused, aborted, and with faults; then everything is as before."""
+    from pdd_e2e.fake_engine import FinishError, ResetAfterEvents, ResetBeforeHeaders, Status
+
+    rng = random.Random(11)
+    config = {"breaker": {"baseSeconds": 0.05, "maxSeconds": 0.1}, "limits": {"maxConcurrentRequests": 12}}
+    async with cluster(prefills=2, decodes=2, config=config) as c:
+        await c.chat(LONG)
+        await c.until_idle()
+        tasks_before = own_tasks()
+        statuses: dict[Any, int] = {}
+
+        async def one(at: int) -> None:
+            if rng.random() < 0.1:
+                fault = rng.choice([Status(500), ResetBeforeHeaders(), FinishError(1), ResetAfterEvents(1)])
+                rng.choice(c.engines).script(fault)
+            kind = rng.random()
+            if kind < 0.15:
+                status: Any = (await c.chat([], stream=True)).status
+            elif kind < 0.35:
+                task = asyncio.create_task(c.chat(LONG, stream=kind < 0.25))
+                await asyncio.sleep(rng.random() * 0.02)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                status = "gone"
+            else:
+                messages = [{"role": "user", "content": f"Subject {rng.randrange(50)}. " * 8}]
+                status = (await c.chat(messages, stream=kind < 0.7, max_tokens=3)).status
+            statuses[status] = statuses.get(status, 0) + 1
+
+        async def worker(numbers: Any) -> None:
+            for at in numbers:
+                await one(at)
+
+        numbers = iter(range(1000))
+        await asyncio.gather(*(worker(numbers) for _ in range(16)))
+        assert sum(statuses.values()) == 1000
+        assert statuses[200] > 500
+        assert statuses[400] > 100
+        await c.until_idle()
+        for engine in c.engines:
+            engine.script_queue.__init__()
+        await c.until(lambda: all(engine.held_blocks == 0 for engine in c.engines), seconds=10)
+        gc.collect()
+        await c.until(lambda: own_tasks() == tasks_before, seconds=10)
+        text = c.router.services.metrics.render().decode()
+        assert "pdd_router_in_flight_requests 0.0" in text
+
+
+def own_tasks() -> int:
+    """Tasks but those of idle connections, which the pools keep for a while."""
+    return sum("RequestHandler.start" not in repr(task.get_coro()) for task in asyncio.all_tasks())
