@@ -166,9 +166,9 @@ class ClaimChannel:
 
     def _post(self, item: tuple[Address, ToOwner] | None) -> None:
         self._outbox.put(item)
-        with self._wake_lock:  # callers are several threads; the socket is for one at a time
-            with contextlib.suppress(zmq.Again):  # so many wakes are waiting already that it will look
-                self._wake_to.send(b"", zmq.NOBLOCK)
+        # Callers are several threads and the socket is for one at a time. It is full where so many wakes are waiting that the thread will look anyway.
+        with self._wake_lock, contextlib.suppress(zmq.Again):
+            self._wake_to.send(b"", zmq.NOBLOCK)
 
     def _run(self) -> None:
         self._poller.register(self._server, zmq.POLLIN)
@@ -177,7 +177,7 @@ class ClaimChannel:
         while running:
             try:
                 running = self._turn()
-            except Exception:  # noqa: BLE001  # claims would be held for ever if this thread died of one message
+            except Exception:  # claims would be held for ever if this thread died of one message
                 log.exception("An error on the claim channel; going on")
         for socket in [*self._peers.values(), self._server, self._wake_from]:
             socket.close(linger=0)

@@ -386,12 +386,7 @@ class ClaimReader:
             self._peers.forget(arrival.address)
             self._greet(arrival.address)
             answer = None
-        if (
-            inquiry is None
-            or question is None
-            or arrival.at > inquiry.deadline
-            or arrival.address not in inquiry.owners
-        ):
+        if inquiry is None or question is None or not inquiry.awaits(arrival.address, arrival.at):
             if isinstance(answer, Grant):
                 self._release(arrival.address, answer)
             return

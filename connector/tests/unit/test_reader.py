@@ -340,27 +340,11 @@ class _Run:
     def step(self, kind: str, request: str, owner_number: int, number: int) -> None:
         bench, owner = self.bench, OWNERS[owner_number]
         asks = [m for a, m in bench.sent if isinstance(m, Ask) and a == owner]
-        if kind == "matched" and request not in self.loading:
-            self.open.add(request)
-            tokens = bench.matched(request, local=BLOCK * (number % 3), owners=OWNERS[:3])
-            if tokens and number % 2:
-                self._allocate(request, tokens)
-        elif kind in ("answer", "foreign") and asks:
-            self.serial += 1
-            claim = f"c{self.serial}" if number else ""
-            engine = "other" if kind == "foreign" else f"at-{owner.host}"
-            if claim:
-                self.granted.add(claim)
-            blocks = list(range(number))
-            bench.answer(
-                owner,
-                Grant(id=asks[-1].id, engine_id=engine, blocks=blocks, claim_id=claim, hold_seconds=15),
-                after=0.01 * number,
-            )
-        elif kind == "refuse" and asks:
-            bench.answer(owner, Refuse(id=asks[-1].id, reason=RefuseReason.GROUP, message=""))
-        elif kind == "lost" and asks:
-            bench.arrivals.put(Arrival(owner, asks[-1].id, None, bench.now))
+        if kind in ("answer", "foreign", "refuse", "lost"):
+            if asks:
+                self._answer(kind, owner, asks[-1], number)
+        elif kind == "matched" and request not in self.loading:
+            self._match(request, number)
         elif kind in ("ended", "failed") and request in self.loading:
             del self.loading[request]
             bench.reader.read_ended(request, "Transfer" if kind == "failed" else None)
@@ -371,6 +355,27 @@ class _Run:
             bench.now += 0.05 * number
         elif kind == "peers lost" and number == 7:
             bench.peers.workers_connected(set())
+
+    def _match(self, request: str, number: int) -> None:
+        self.open.add(request)
+        tokens = self.bench.matched(request, local=BLOCK * (number % 3), owners=OWNERS[:3])
+        if tokens and number % 2:
+            self._allocate(request, tokens)
+
+    def _answer(self, kind: str, owner: Address, ask: Ask, number: int) -> None:
+        if kind == "lost":
+            self.bench.arrivals.put(Arrival(owner, ask.id, None, self.bench.now))
+            return
+        if kind == "refuse":
+            self.bench.answer(owner, Refuse(id=ask.id, reason=RefuseReason.GROUP, message=""))
+            return
+        self.serial += 1
+        claim = f"c{self.serial}" if number else ""
+        if claim:
+            self.granted.add(claim)
+        engine = "other" if kind == "foreign" else f"at-{owner.host}"
+        grant = Grant(id=ask.id, engine_id=engine, blocks=list(range(number)), claim_id=claim, hold_seconds=15)
+        self.bench.answer(owner, grant, after=0.01 * number)
 
     def _allocate(self, request: str, tokens: int) -> None:
         self.bench.reader.allocated(request, list(range(20)), tokens)

@@ -61,6 +61,10 @@ class Inquiry:
     deadline: float
     answers: dict[Address, Answer] = field(default_factory=dict)
 
+    def awaits(self, owner: Address, at: float) -> bool:
+        """Whether an answer that `owner` gave at that time counts: its first, and in time."""
+        return owner in self.owners and owner not in self.answers and at <= self.deadline
+
     def verdict(self, now: float) -> Wait | Take | GiveUp:
         """What to do now. The longest grant wins, of equals the owner named first; a complete one ends the waiting."""
         best = max(
