@@ -46,3 +46,43 @@ lock: | $(BIN)/uv ## Resolve both locks again (hashes, no index named)
 	  $(foreach p,pdd pdd-router,--no-emit-package $(p)) -o requirements.lock
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --overrides connector/overrides.txt connector/pyproject.toml --group connector/pyproject.toml:engine --group connector/pyproject.toml:dev -o connector/requirements.lock
+
+# ---- use ------------------------------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: setup ## Two engines and a router on this machine: a conversation with reuse off and on, as a table and a picture
+	@$(BIN)/pdd demo $(ARGS)
+
+.PHONY: bench-claim
+bench-claim: setup ## How long a claim takes with the owner idle and busy, and what being read costs the owner
+	@$(BIN)/python -m pdd_e2e.bench_claim $(ARGS)
+
+# ---- checks ---------------------------------------------------------------------------------------------------------
+
+MYPY := ../$(BIN)/mypy --config-file ../pyproject.toml
+
+.PHONY: check
+check: setup ## Formatting, lint, types, layers and unused dependencies
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/ruff check --quiet .
+	@for m in $(MEMBERS); do (cd $$m && $(MYPY) src); done
+	@cd connector && $(MYPY) --python-executable .venv/bin/python src
+	@PYTHONPATH=connector/src $(BIN)/lint-imports --no-cache --config .importlinter | tail -n 2
+
+.PHONY: test
+test: check test-unit test-engines ## Everything a change must pass: checks, unit and hermetic tests, real engines
+
+.PHONY: test-unit
+test-unit: setup ## Tests without engines: one pytest run per member
+	@for m in operator router cli; do echo "== $$m"; (cd $$m && ../$(BIN)/pytest -q) || exit 1; done
+	@echo "== e2e (fake engine, contract, layout)"; cd e2e && ../$(BIN)/pytest -q tests/fake_engine tests/contract tests/layout
+	@echo "== connector"; cd connector && .venv/bin/pytest -q
+
+.PHONY: test-engines
+test-engines: setup ## Tests with real vLLM engines on this machine
+	@echo "== real engines"; cd e2e && ../$(BIN)/pytest -q tests/engines
+
+.PHONY: clean
+clean: ## Remove environments and caches
+	rm -rf $(VENV) $(ENGINE_VENV) .cache .ruff_cache .mypy_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

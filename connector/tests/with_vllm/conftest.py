@@ -38,17 +38,6 @@ BLOCK = 16
 VOCABULARY = 1000
 
 
-def answer(tokens: list[int], count: int = 1) -> list[int]:
-    """What an engine that has computed everything itself says after these tokens."""
-    kv, out = 0, []
-    for token in tokens:
-        kv = _next_kv(kv, token)
-    for _ in range(count):
-        out.append(kv % VOCABULARY)
-        kv = _next_kv(kv, out[-1])
-    return out
-
-
 def _next_kv(kv: int, token: int) -> int:
     return int.from_bytes(sha256(f"{kv},{token}".encode()).digest()[:6])
 
