@@ -19,7 +19,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import Nix
 from pdd_connector.channel import ClaimChannel, derive_key_pair
 from pdd_connector.claims.in_flight import InFlightSteps, written_blocks
 from pdd_connector.claims.ledger import ClaimLedger, LedgerLimits
-from pdd_connector.claims.messages import Welcome
+from pdd_connector.claims.messages import RefuseReason, Welcome
 from pdd_connector.claims.params import Address
 from pdd_connector.claims.peers import PeerBook
 from pdd_connector.claims.support import EngineFacts, revision_group, unsupported
@@ -224,7 +224,11 @@ class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM 
 
     def has_pending_push_work(self) -> bool:
         # With the recorder's news: an engine that takes no step would show its gauges as they were.
-        return self._owner.holding or self._reader.busy or bool(self._quarantine) or self._recorder.has_news
+        if self._owner.holding:
+            return True
+        if engine_unavailable() is RefuseReason.STOPPING:
+            return False  # only what others still read is waited for
+        return self._reader.busy or bool(self._quarantine) or self._recorder.has_news
 
     def shutdown(self) -> None:
         if hasattr(self, "_channel"):

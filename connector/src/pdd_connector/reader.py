@@ -230,7 +230,9 @@ class ClaimReader:
                 self._greeting_answered(arrival)
             else:
                 self._ask_answered(arrival)
-        self._peers.expire(self._clock())
+        overdue = self._peers.expire(self._clock())
+        if overdue:
+            self._greeted = {hello: address for hello, address in self._greeted.items() if address not in overdue}
 
     @property
     def busy(self) -> bool:

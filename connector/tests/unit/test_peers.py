@@ -91,3 +91,13 @@ def test_a_late_welcome_of_a_peer_given_up_changes_nothing() -> None:
     book.failed(A, 1)
     book.welcomed(A, welcome())
     assert book.take_orders() == []
+
+
+def test_what_failed_long_ago_is_forgotten() -> None:
+    book = PeerBook(connect_seconds=30, retry_seconds=5)
+    book.greet(A, 0)
+    book.failed(A, 0)
+    book.expire(34.9)
+    assert not book.undecided([A])
+    book.expire(35)
+    assert book.undecided([A]), "unknown again"

@@ -86,7 +86,10 @@ class PeerBook:
                 self.failed(address, now)
 
     def expire(self, now: float) -> list[Address]:
-        """Give up what took too long; returns it."""
+        """Give up what took too long, and return it; forget what failed long ago, since engines come and go."""
+        for address, peer in list(self._peers.items()):
+            if peer.state is PeerState.FAILED and now >= peer.until + self._connect_seconds:
+                del self._peers[address]
         overdue = [
             a
             for a, p in self._peers.items()
