@@ -4,6 +4,7 @@ CliError                    1
 ├── InvalidUsageError       2   the command line asks for something that cannot be
 ├── MissingEngineError      3   the engine environment is not installed
 ├── StartError              4   a child process ended early or did not get ready
+│   └── LostEngineError         an engine that ran does not answer any more
 └── BrokenPromiseError      5   everything ran, but something that was promised did not hold
     └── StillHeldError          an engine holds blocks that nobody needs any more
 
@@ -27,6 +28,10 @@ class MissingEngineError(CliError):
 
 class StartError(CliError):
     exit_code = 4
+
+
+class LostEngineError(StartError):
+    """An engine was up and is not."""
 
 
 class BrokenPromiseError(CliError):

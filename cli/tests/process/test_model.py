@@ -10,6 +10,7 @@ from pdd_cli.errors import CliError, MissingEngineError, StartError
 from pdd_cli.local.model import default_cache, locate, prepare_model
 from pdd_cli.local.process_groups import living_members
 from pdd_cli.local.progress import Silent
+from pdd_cli.local.waiting import until
 
 Marked = Callable[[str], list[int]]
 
@@ -46,9 +47,11 @@ async def test_an_interruption_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("STAND_IN", "slow-convert")
     task = asyncio.ensure_future(prepare_model(stand_in, tmp_path / "c", Silent()))
-    async with asyncio.timeout(20):
-        while not marked("converting"):  # noqa: ASYNC110  -- another process sets no event
-            await asyncio.sleep(0.02)
+
+    async def converting() -> bool:
+        return bool(marked("converting"))
+
+    assert await until(converting, 0.02, timeout_seconds=20)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -14,6 +14,7 @@ from pdd_cli.local.engines import EngineOptions, Role
 from pdd_cli.local.kv_config import Connector
 from pdd_cli.local.process_groups import living_members
 from pdd_cli.local.stack import LocalStack, StackSpec
+from pdd_cli.local.waiting import until
 
 Marked = Callable[[str], list[int]]
 
@@ -22,6 +23,10 @@ def make_spec(python: Path, mode: str = "", **changes: object) -> StackSpec:
     folder = python.parent
     options = EngineOptions(environment={"STAND_IN": mode})
     return StackSpec(python=python, model=folder / "model", run_folder=folder / "logs", options=options, **changes)  # type: ignore[arg-type]
+
+
+def is_empty(folder: Path) -> bool:
+    return not list(folder.iterdir())
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -53,7 +58,7 @@ async def test_life_of_a_stack(stand_in: Path, marked: Marked, own_temporary_fol
         async with stack.session.get(f"{stack.decodes[0].url}/health") as answer:
             assert answer.status == 200
     assert not alive(marked("engine"))
-    assert not list(own_temporary_folder.iterdir())
+    assert is_empty(own_temporary_folder)
 
 
 async def test_restart_keeps_the_address_and_changes_the_process(stand_in: Path, marked: Marked) -> None:
@@ -86,7 +91,7 @@ async def test_an_engine_that_dies_says_why_and_takes_the_stack_with_it(
         async with LocalStack(spec):
             pytest.fail("it must not come up")
     assert not alive(marked("engine"))
-    assert not list(own_temporary_folder.iterdir())
+    assert is_empty(own_temporary_folder)
 
 
 async def test_an_engine_that_never_gets_ready(stand_in: Path, marked: Marked) -> None:
@@ -102,14 +107,16 @@ async def test_cancelled_while_starting(stand_in: Path, marked: Marked, own_temp
             pytest.fail("it must not come up")
 
     task = asyncio.ensure_future(run())
-    async with asyncio.timeout(20):
-        while len(marked("engine")) < 2:  # noqa: ASYNC110  -- other processes set no event
-            await asyncio.sleep(0.02)
+
+    async def both_run() -> bool:
+        return len(marked("engine")) == 2
+
+    assert await until(both_run, 0.02, timeout_seconds=20)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not alive(marked("engine"))
-    assert not list(own_temporary_folder.iterdir())
+    assert is_empty(own_temporary_folder)
 
 
 async def test_an_end_that_nobody_asked_for_is_noticed(stand_in: Path) -> None:

@@ -157,5 +157,6 @@ class Demonstration:
 
 
 def _deployment(stack: LocalStack) -> Deployment:
-    urls = {name: router.url for name, router in stack.routers.items()}
-    return Deployment(tuple(stack.engines), urls, stack.session, stack.spec.served_name, stack.spec.options.block_size)
+    return Deployment(
+        tuple(stack.engines), stack.routers, stack.session, stack.spec.served_name, stack.spec.options.block_size
+    )

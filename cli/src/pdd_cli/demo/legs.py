@@ -12,6 +12,7 @@ from pdd_cli.demo.results import Cache, LegResult, Pair, TurnResult
 from pdd_cli.local.engine import Engine
 from pdd_cli.local.engines import Role
 from pdd_cli.local.progress import Progress, Task
+from pdd_cli.local.router import Router
 from pdd_cli.local.waiting import until
 
 _BYTES = "vllm:nixl_bytes_transferred_sum"
@@ -26,10 +27,10 @@ OFF, ON, VISITOR = "off", "on", "visitor"
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What is talked to. `routers` are URLs by name: OFF never lets P read from D, ON does."""
+    """What is talked to. Routers by name: OFF never lets P read from D, ON does."""
 
     engines: tuple[Engine, ...]
-    routers: Mapping[str, str]
+    routers: Mapping[str, Router]
     session: aiohttp.ClientSession
     served_name: str
     block_size: int
@@ -81,12 +82,20 @@ class Legs:
         return usage
 
     async def _leg(self, reuse: bool, cache: Cache) -> LegResult:
-        url = self._deployment.routers[ON if reuse else OFF]
-        async with make_client(url, self._tenants[_tenant(reuse, cache)]) as client:
+        router = self._deployment.routers[ON if reuse else OFF]
+        async with make_client(router.url, self._tenants[_tenant(reuse, cache)]) as client:
             with self._progress.task(f"Conversation with reuse {'on' if reuse else 'off'}, P's cache {cache}") as task:
-                observer = _Observer(self, cache, len(self._turns), task)
+                observer = _Observer(self, router, cache, len(self._turns), task)
                 turns = await hold_conversation(client, self._turns, self._talk, observer.before, observer.after)
         return LegResult(reuse, cache, turns)
+
+    async def move_on(self, router: Router, turn: Turn) -> None:
+        """Several P: turn n lands on P number n, as when the one before is busy, drained or gone."""
+        prefills = self._deployment.prefills
+        if len(prefills) > 1:
+            chosen = prefills[(turn.number - 1) % len(prefills)]
+            others = [engine.spec for engine in self._deployment.engines if engine.spec.role is not Role.PREFILL]
+            await router.use_engines([chosen.spec, *others], self._deployment.session)
 
     async def empty_prefill_caches(self) -> None:
         for engine in self._deployment.prefills:
@@ -102,18 +111,20 @@ class Legs:
 class _Observer:
     """What happens around each turn of one leg."""
 
-    def __init__(self, legs: Legs, cache: Cache, turns: int, task: Task) -> None:
+    def __init__(self, legs: Legs, router: Router, cache: Cache, turns: int, task: Task) -> None:
         self._legs = legs
+        self._router = router
         self._cache = cache
         self._turns = turns
         self._task = task
         self._before = _Counted(0, 0)
 
     async def before(self, turn: Turn) -> None:
+        self._task.note(f"turn {turn.number} of {self._turns}")
+        await self._legs.move_on(self._router, turn)
         if self._cache is Cache.EMPTIED:
             await self._legs.empty_prefill_caches()
         self._before = await self._legs.counted()
-        self._task.note(f"turn {turn.number} of {self._turns}")
 
     async def after(self, result: TurnResult) -> TurnResult:
         self._task.note(f"turn {result.number} of {self._turns}: first token after {result.ttft_seconds:.2f} s")

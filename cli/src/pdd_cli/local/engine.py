@@ -4,12 +4,14 @@ I/O only; what it is started with is decided in `engines`.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from pdd_cli.errors import StillHeldError
+from pdd_cli.errors import LostEngineError, StillHeldError
 from pdd_cli.local.engines import EngineSpec, engine_command, engine_environment, failure_hint
 from pdd_cli.local.processes import ChildProcess, Command
 from pdd_cli.local.progress import Progress
@@ -80,7 +82,7 @@ class Engine:
     async def empty_prefix_cache(self, session: aiohttp.ClientSession, timeout_seconds: float = 15.0) -> None:
         """Forget every cached block (needs the development API). Waits while blocks are held, as by a read that is going on.
 
-        Raises StillHeldError if they are so after `timeout_seconds`.
+        Raises LostEngineError, and StillHeldError if they are so after `timeout_seconds`.
         """
         if not await until(lambda: self._emptied(session), _EMPTY_RETRY_SECONDS, timeout_seconds):
             raise StillHeldError(
@@ -88,15 +90,24 @@ class Engine:
             )
 
     async def _emptied(self, session: aiohttp.ClientSession) -> bool:
-        async with session.post(f"{self.url}/reset_prefix_cache", timeout=_QUICK) as answer:
-            answer.raise_for_status()
-            return bool((await answer.json())["success"])
+        with self._answering():
+            async with session.post(f"{self.url}/reset_prefix_cache", timeout=_QUICK) as answer:
+                answer.raise_for_status()
+                return bool((await answer.json())["success"])
 
     async def metrics(self, session: aiohttp.ClientSession) -> dict[str, float]:
-        """Every sample of /metrics, summed over labels, by sample name."""
-        async with session.get(f"{self.url}/metrics", timeout=_QUICK) as answer:
-            answer.raise_for_status()
-            return sum_samples(await answer.text())
+        """Every sample of /metrics, summed over labels, by sample name. Raises LostEngineError."""
+        with self._answering():
+            async with session.get(f"{self.url}/metrics", timeout=_QUICK) as answer:
+                answer.raise_for_status()
+                return sum_samples(await answer.text())
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except (aiohttp.ClientError, TimeoutError) as problem:
+            raise LostEngineError(f"{self.name} does not answer ({problem!r}); its log is {self.log}") from None
 
 
 def sum_samples(exposition: str) -> dict[str, float]:

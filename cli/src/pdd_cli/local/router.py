@@ -17,7 +17,7 @@ import yaml
 from pdd_cli.local.engines import HOST, EngineSpec, Role
 from pdd_cli.local.ports import free_ports
 from pdd_cli.local.processes import ChildProcess, Command
-from pdd_cli.local.progress import Progress
+from pdd_cli.local.progress import Progress, Silent
 from pdd_cli.local.readiness import wait_until_ready
 from pdd_cli.local.reaper import Reaper
 
@@ -115,17 +115,17 @@ class Router:
         with progress.task(f"Starting {self.name}") as task:
             await wait_until_ready(self._child, lambda: self._connected(session), task, _READY_SECONDS, _hint)
 
-    async def use_engines(self, engines: list[EngineSpec], session: aiohttp.ClientSession, progress: Progress) -> None:
+    async def use_engines(self, engines: list[EngineSpec], session: aiohttp.ClientSession) -> None:
         """Have it use exactly these from now on; returns when it does, as `wait_ready`. Raises StartError.
 
         What it knew of prefill engines is forgotten, as if each were new: they leave for a moment, so that their coming is seen.
         """
         self._engines = [spec for spec in engines if spec.role is not Role.PREFILL]
         self._rewrite()
-        await self.wait_ready(session, progress)
+        await self.wait_ready(session, Silent())
         self._engines = engines
         self._rewrite()
-        await self.wait_ready(session, progress)
+        await self.wait_ready(session, Silent())
 
     async def _connected(self, session: aiohttp.ClientSession) -> bool:
         async with session.get(f"{self.url}/ready", timeout=_QUICK) as answer:
