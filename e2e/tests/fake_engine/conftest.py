@@ -82,8 +82,7 @@ def in_prefill() -> Callable[..., AbstractAsyncContextManager[None]]:
     async def run(fake: Fake, ids: list[int]) -> AsyncIterator[None]:
         before = fake.inside.prefix_cache.cached_hashes
         request = asyncio.create_task(fake.http.complete(ids))
-        while fake.inside.prefix_cache.cached_hashes == before:
-            await asyncio.sleep(0)
+        await fake.inside.core.pulse.wait_until(lambda: fake.inside.prefix_cache.cached_hashes != before)
         assert not request.done()
         yield
         await request

@@ -91,10 +91,10 @@ def test_random_use_keeps_the_books(data: st.DataObject) -> None:
                 number += 1
             held.append(blocks)
         elif action == "touch" and pool.cached_hashes:
-            block = pool.find(data.draw(st.sampled_from(sorted(pool.cached_hashes))))
-            assert block is not None
-            pool.touch([block])
-            held.append([block])
+            run = pool.longest_run([data.draw(st.sampled_from(sorted(pool.cached_hashes)))])
+            assert len(run) == 1
+            pool.touch(run)
+            held.append(run)
         elif held:
             pool.release(held.pop(data.draw(st.integers(0, len(held) - 1))))
         references = [sum(blocks.count(block) for blocks in held) for block in pool.blocks]

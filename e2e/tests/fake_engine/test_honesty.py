@@ -97,8 +97,8 @@ async def test_only_computed_blocks_are_granted_and_others_would_be_wrong(
         return granted(self, hashes)
 
     monkeypatch.setattr(BlockPool, "longest_run", careless)
-    p.inside.prefix_cache.reset()
-    d.inside.prefix_cache.reset()
+    assert p.inside.prefix_cache.reset()
+    assert d.inside.prefix_cache.reset()
     async with in_prefill(p, IDS):
         wrong = await d.http.complete(IDS, 4, **claim_from(p.http))
         assert wrong.receipt["outcome"] == "Read"

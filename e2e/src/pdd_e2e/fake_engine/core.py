@@ -104,6 +104,7 @@ class EngineCore:
         answer = self.owner.answer(ask)
         # The timer frees the blocks; whoever waits for room must be woken then.
         asyncio.get_running_loop().call_later(self.settings.hold_seconds, self._timer)
+        self.pulse.notify()
         return answer, delay
 
     def _timer(self) -> None:
@@ -120,6 +121,7 @@ class EngineCore:
         if self._script.take(BrokenRead):
             raise ReadFailedError("scripted")
         slow = self._script.take(SlowRead)
+        self.pulse.notify()
         rate = self.settings.seconds_per_read_token
         return blocks * self.settings.block_size * rate + (slow.seconds if slow else 0.0)
 
@@ -184,7 +186,7 @@ class EngineCore:
                 return
 
     def _sequence(self, job: Job, index: int, forced: tuple[int, ...] | None) -> TokenSequence:
-        seed = (job.seed if job.seed is not None else uuid4().int) + index
+        seed = (job.seed or 0) + index
         sampling = Sampling(job.max_tokens, job.temperature, seed % 2**63, job.min_tokens, job.ignore_eos, forced)
         return TokenSequence(job.prompts[index // job.n], self.settings.block_size, sampling, job.salt)
 

@@ -24,7 +24,6 @@ from pdd_e2e.fake_engine.settings import EngineSettings, Mechanism, Role
 class EngineOptions(TypedDict, total=False):
     """Keyword arguments of `FakeEngine` beyond the usual: see `EngineSettings`."""
 
-    mechanism: Mechanism
     revision: str
     prefix_caching: bool
     max_model_len: int | None
@@ -70,10 +69,12 @@ class FakeEngine:
         port: int = 0,
         claim_port: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        mechanism: Mechanism | str = Mechanism.CLAIM,
         **options: Unpack[EngineOptions],
     ) -> None:
         self.settings = EngineSettings(
             role=Role(role),
+            mechanism=Mechanism(mechanism),
             name=name,
             model=model,
             block_size=block_size,

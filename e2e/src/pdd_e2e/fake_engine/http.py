@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -43,7 +43,10 @@ VLLM_VERSION = "0.32.0"
 
 @dataclass(slots=True)
 class RecordedRequest:
-    """One request as the engine saw it. Times are `time.monotonic()` seconds; `body` is the decoded JSON, else None."""
+    """One request as the engine saw it. Times are `time.monotonic()` seconds; `body` is the decoded JSON, else None.
+
+    `ended` is set once the request is answered or aborted; one of the two times is there then.
+    """
 
     method: str
     path: str
@@ -57,6 +60,7 @@ class RecordedRequest:
     cached_tokens: int = 0
     read_tokens: int = 0
     receipt: Receipt | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 _RECORD = web.RequestKey("record", RecordedRequest)
@@ -110,8 +114,11 @@ class Handlers:
         except (asyncio.CancelledError, ConnectionResetError):
             record.aborted_at = time.monotonic()
             raise
-        record.status, record.finished_at = response.status, time.monotonic()
-        return response
+        else:
+            record.status, record.finished_at = response.status, time.monotonic()
+            return response
+        finally:
+            record.ended.set()
 
     async def _answer(self, request: web.Request, handler: Any) -> web.StreamResponse:
         try:

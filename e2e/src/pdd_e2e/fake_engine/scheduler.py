@@ -64,10 +64,12 @@ class Scheduler:
     async def fetching(self) -> AsyncIterator[None]:
         """Count a sequence as waiting while a claim is made for it."""
         self._fetching += 1
+        self._pulse.notify()
         try:
             yield
         finally:
             self._fetching -= 1
+            self._pulse.notify()
 
     @asynccontextmanager
     async def admitted(self, sequence: TokenSequence) -> AsyncIterator[None]:
@@ -94,6 +96,7 @@ class Scheduler:
             self._queue.appendleft(sequence)
         else:
             self._queue.append(sequence)
+        self._pulse.notify()
         try:
             await self._pulse.wait_until(lambda: self._queue[0] is sequence and self._has_room(sequence))
         finally:
@@ -151,6 +154,7 @@ class Scheduler:
             sequence.blocks, sequence.hashes(len(sequence.tokens) // self._settings.block_size), strict=False
         ):
             self._pool.cache(block, block_hash)
+        self._pulse.notify()
         rate = self._settings.seconds_per_output_token if decoding else self._settings.seconds_per_prompt_token
         try:
             await asyncio.sleep(missing * rate)

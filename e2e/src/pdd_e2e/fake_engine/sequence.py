@@ -11,7 +11,7 @@ from pdd_e2e.fake_engine.tokens import END
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen. `forced` tokens are generated as they stand, then the answer ends."""
+    """How the next token is chosen, always the same way for the same seed. `forced` tokens are generated as they stand, then the answer ends."""
 
     max_tokens: int
     temperature: float = 0.0
@@ -82,7 +82,7 @@ class Sequence:
         """The next token and its rivals, from the content of the blocks."""
         context = context_digest(block.digest for block in self.blocks)
         sampling = self.sampling
-        end_allowed = not sampling.ignore_eos and self.generated >= sampling.min_tokens
+        end_allowed = not sampling.ignore_eos and self.generated >= max(1, sampling.min_tokens)
         possible = candidates(context, end_allowed=end_allowed)
         if sampling.forced is not None:
             token = sampling.forced[self.generated] if self.generated < len(sampling.forced) else END
