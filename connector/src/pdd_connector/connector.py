@@ -14,6 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPu
 from pdd_connector import engine_hooks, metrics
 from pdd_connector.claim_scheduler import ClaimScheduler
 from pdd_connector.recorder import Recorder
+from pdd_connector.retain.scheduler import RetainScheduler
 from pdd_connector.settings import Mechanism, parse_settings
 from pdd_connector.version import require_supported_versions
 from pdd_connector.worker import PddWorker
@@ -36,7 +37,7 @@ class PddConnector(NixlPullConnector):  # type: ignore[misc]  # vLLM ships no ty
         self._recorder = Recorder()
         claims = settings.mechanism is Mechanism.CLAIM
         if role == KVConnectorRole.SCHEDULER:
-            scheduler = ClaimScheduler
+            scheduler = ClaimScheduler if claims else RetainScheduler
             self.connector_scheduler = scheduler(vllm_config, self.engine_id, kv_cache_config, settings, self._recorder)
         elif claims:
             self.connector_worker = PddWorker(
@@ -47,7 +48,8 @@ class PddConnector(NixlPullConnector):  # type: ignore[misc]  # vLLM ships no ty
 
     def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:
         super().bind_kv_cache_manager(kv_cache_manager)
-        self.connector_scheduler.bind_kv_cache_manager(kv_cache_manager)
+        if isinstance(self.connector_scheduler, ClaimScheduler):
+            self.connector_scheduler.bind_kv_cache_manager(kv_cache_manager)
 
     def take_events(self) -> Any:
         # vLLM calls this once at the end of each step's output, in the order of the steps: the only hook that does.
