@@ -77,5 +77,8 @@ class _Task:
         elif time.monotonic() - self._said > _HEARTBEAT_SECONDS:
             self._said = time.monotonic()
             self._console.print(
-                f"  {self._title}: {self._said - self._started:.0f} s, {short}", markup=False, highlight=False
+                f"  {self._title}: {self._said - self._started:.0f} s, {short}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
             )

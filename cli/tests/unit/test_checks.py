@@ -95,3 +95,10 @@ def test_quick_promises_less() -> None:
 def test_longest_turn_counts(emptied: Pair) -> None:
     turn: TurnResult = emptied.on.longest
     assert turn.number == 5
+
+
+def test_a_claim_that_was_too_slow_asks_about_the_machine(emptied: Pair) -> None:
+    late = with_receipt(emptied.on, 2, read_tokens=0, outcome="Late")
+    assert "busy" in checks.check_reads_everything(late, 32).detail
+    empty = with_receipt(emptied.on, 2, read_tokens=0, outcome="Empty")
+    assert "busy" not in checks.check_reads_everything(empty, 32).detail

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from pdd_cli.demo.results import Check, LegResult, Pair
 
+_TOO_SLOW = ("Late", "Failed")  # a time limit has ended the claim, not its content
+
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
@@ -46,7 +48,8 @@ def check_reads_everything(leg: LegResult, block_size: int) -> Check:
         receipt = leg.turns[index].receipt
         found, wanted = receipt.read_tokens + receipt.local_tokens, whole_blocks_before(leg, index, block_size)
         if found < wanted:
-            detail = f"turn {index + 1} found {found} tokens of {wanted} ({receipt.outcome})"
+            busy = "; is this machine busy with something else?" if receipt.outcome in _TOO_SLOW else ""
+            detail = f"turn {index + 1} found {found} tokens of {wanted} ({receipt.outcome}){busy}"
             return Check("history reused", False, detail)
     return Check(
         "history reused", True, f"all {len(leg.turns) - 1} warm turns reused every whole block of the turns before"

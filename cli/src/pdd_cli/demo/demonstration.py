@@ -26,9 +26,9 @@ from pdd_cli.terminal import TerminalProgress
 # A read must fit into what is left of the hold, or it is not begun.
 _CONNECTOR = {
     "claim": {
-        "timeout_milliseconds": 1000,
-        "read_timeout_milliseconds": 15_000,
-        "hold_seconds": 45,
+        "timeout_milliseconds": 3000,
+        "read_timeout_milliseconds": 20_000,
+        "hold_seconds": 60,
         "connect_timeout_seconds": 60,
     }
 }
