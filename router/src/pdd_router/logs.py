@@ -21,7 +21,6 @@ def configure_logs(level: str) -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
     )
     # Libraries' own loggers quote what they choke on (aiohttp: request lines and headers), so only their names come through.
     logging.basicConfig(handlers=[_NamesOnly()], level=logging.WARNING, force=True)

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from pdd_e2e.fake_engine import FakeEngine, FakeFabric, RecordedRequest
+from pdd_e2e.fake_engine import FakeEngine, FakeFabric, Mechanism, RecordedRequest
 
 from pdd_router.app import Router, running
 from pdd_router.config import load_config
@@ -182,7 +182,7 @@ def cluster(tmp_path: Path) -> Any:
     ) -> AsyncIterator[Cluster]:
         fabric = FakeFabric()
         settings = merged(FAST, config or {})
-        options = {"mechanism": settings.get("mechanism", "Claim"), **(engine or {})}
+        options = {"mechanism": Mechanism(settings.get("mechanism", "Claim")), **(engine or {})}
         async with AsyncExitStack() as stack:
             made = []
             for role, count in (("Prefill", prefills), ("Decode", decodes)):

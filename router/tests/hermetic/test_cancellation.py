@@ -18,8 +18,7 @@ async def send_chat(c: Any, *, stream: bool, max_tokens: int = 8) -> tuple[async
     body = json.dumps({"model": "fake", "messages": LONG, "max_tokens": max_tokens, "stream": stream}).encode()
     writer.write(
         b"POST /v1/chat/completions HTTP/1.1\r\nHost: router\r\nContent-Type: application/json\r\n"
-        b"Content-Length: %d\r\n\r\n" % len(body)
-        + body
+        b"Content-Length: %d\r\n\r\n" % len(body) + body
     )
     await writer.drain()
     return reader, writer

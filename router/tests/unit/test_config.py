@@ -1,0 +1,115 @@
+"""Configuration: strict, every refusal one line that names the field; the README's example and reference are true."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from pdd_router.__main__ import main
+from pdd_router.config import ConfigError, Mechanism, RouterConfig, load_config, parse_config
+from pdd_router.endpoints.discovery import parse_engines
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+GOOD = "enginesFile: engines.yaml\nlisten: {port: 0}\n"
+RETAIN = GOOD + "mechanism: Retain\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("enginesFile: [", "valid YAML (line"),
+        ("- a", "mapping"),
+        ("listen: {port: 1}", "enginesFile: Field required"),
+        (GOOD + "nonsense: 1", "nonsense: there is no such setting"),
+        (GOOD + "engines_file: x", "engines_file: there is no such setting"),
+        (GOOD + "mechanism: Magic", "mechanism: Input should be 'Claim' or 'Retain'"),
+        (GOOD + "direction: Sideways", "direction: Input should be"),
+        (GOOD + "onPrefillFailure: Panic", "onPrefillFailure: Input should be"),
+        (GOOD + "limits: {maxBodyBytes: lots}", "limits.maxBodyBytes"),
+        (GOOD + "limits: {maxBodyBytes: '1000000'}", "limits.maxBodyBytes"),
+        (GOOD + "limits: {maxBodyByte: 1}", "limits.maxBodyByte: there is no such setting"),
+        (GOOD + "claim: {maxOwnersAsked: 9}", "claim.maxOwnersAsked"),
+        (GOOD + "runOnDecodeBelowTokens: -1", "runOnDecodeBelowTokens"),
+        (GOOD + "exposeReceipt: 1", "exposeReceipt"),
+        (GOOD + "listen: {port: 70000}", "listen.port"),
+        (RETAIN + "conversationTTLSeconds: 480", "conversationTTLSeconds must be less than"),
+        (
+            RETAIN + "conversationTTLSeconds: 60\nretain: {decoderBlocksTTLSeconds: 60}",
+            "conversationTTLSeconds must be",
+        ),
+    ],
+)
+def test_bad_configuration_is_one_line_and_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+) -> None:
+    file = tmp_path / "router.yaml"
+    file.write_text(text)
+    assert main(["--config", str(file), "--check"]) == 2
+    written = capsys.readouterr().err
+    assert says in written
+    assert written.count("\n") == 1
+
+
+def test_missing_files_are_one_line_and_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", str(tmp_path / "none.yaml")]) == 2
+    file = tmp_path / "router.yaml"
+    for text in (GOOD, GOOD + "tenancy: {saltSecretFile: none}"):
+        file.write_text(text)
+        assert main(["--config", str(file), "--check"]) == 0
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_config(tmp_path / "none.yaml")
+    assert "cannot read" in capsys.readouterr().err
+
+
+def test_ttl_only_matters_where_handles_expire() -> None:
+    assert parse_config(GOOD + "conversationTTLSeconds: 480").mechanism is Mechanism.CLAIM
+    assert parse_config(RETAIN + "conversationTTLSeconds: 479").conversation_ttl_seconds == 479
+
+
+def test_refusals_do_not_show_values() -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_config(GOOD + "tenancy: {saltSecretFile: 5, secret: hunter2}")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_paths_are_taken_from_the_files_folder(tmp_path: Path) -> None:
+    (tmp_path / "router.yaml").write_text(GOOD + "authentication: {apiKeysFile: keys.yaml}")
+    config = load_config(tmp_path / "router.yaml")
+    assert config.engines_file == tmp_path / "engines.yaml"
+    assert config.authentication.api_keys_file == tmp_path / "keys.yaml"
+    assert config.tenancy.salt_secret_file is None
+
+
+def test_readme_documents_every_setting_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| `([A-Za-z.]+)` \| `?([^|`]*)`? \|", README.split("## Configuration")[1], re.MULTILINE))
+    expected = dict(flatten(RouterConfig, ""))
+    assert rows.keys() == expected.keys()
+    for name, default in expected.items():
+        assert rows[name].strip() == default, name
+
+
+def flatten(model: type[BaseModel], prefix: str) -> Any:
+    for field in model.model_fields.values():
+        name = prefix + str(field.alias)
+        if isinstance(field.default, BaseModel):
+            yield from flatten(type(field.default), name + ".")
+        elif field.is_required():
+            yield name, "required"
+        elif field.default is None:
+            yield name, "none"
+        else:
+            yield (
+                name,
+                yaml.safe_dump(field.default.value if hasattr(field.default, "value") else field.default).split("\n")[
+                    0
+                ],
+            )
+
+
+def test_readme_example_works() -> None:
+    router, engines = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)[:2]
+    assert parse_config(router).listen.port == 8000
+    assert [engine.role for engine in parse_engines(engines)] == ["Prefill", "Decode"]
