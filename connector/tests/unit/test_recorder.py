@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdd_connector.claims.messages import RefuseReason
@@ -103,6 +103,7 @@ _GAUGE = st.dictionaries(st.just("pdd:blocks_held"), st.integers(0, 9))
 _TAKEN = st.builds(lambda *parts: {k: v for part in parts for k, v in part.items()}, _COUNTER, _HISTOGRAM, _GAUGE)
 
 
+@settings(deadline=None)
 @given(st.lists(_TAKEN, max_size=6))
 def test_adding_up_sums_counts_collects_observations_and_keeps_the_newest_gauge(parts: list[dict[str, object]]) -> None:
     total: dict[str, object] = {}

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdd_connector.recorder import BY_NAME
@@ -19,6 +19,7 @@ HASHES = st.lists(st.binary(min_size=32, max_size=32), max_size=12)
 # ---- proof ----------------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(HASHES)
 def test_a_proof_is_read_back(hashes: list[bytes]) -> None:
     assert list(decode_proof(encode_proof(hashes), 12)) == hashes
@@ -33,6 +34,7 @@ def test_what_is_no_proof_is_refused(text: str) -> None:
         decode_proof(text, 12)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_is_a_proof_or_refused(text: str) -> None:
     try:
@@ -47,6 +49,7 @@ def test_short_hashes_prove_nothing() -> None:
         encode_proof([b"x" * 16])
 
 
+@settings(deadline=None)
 @given(HASHES, HASHES, HASHES, st.integers(0, 500), st.integers(1, 40), st.integers(0, 500))
 def test_only_the_common_prefix_is_proven(
     common: list[bytes], ours: list[bytes], theirs: list[bytes], remote: int, block: int, prompt: int
@@ -61,6 +64,7 @@ def test_only_the_common_prefix_is_proven(
         assert own[:longer] != proof[:longer]
 
 
+@settings(deadline=None)
 @given(HASHES.filter(bool), st.integers(0, 11), st.integers(0, 31))
 def test_one_flipped_bit_ends_the_proof_there(hashes: list[bytes], block: int, byte: int) -> None:
     block %= len(hashes)
@@ -92,6 +96,7 @@ def test_no_more_than_hashes_and_blocks_is_vouched_for() -> None:
 # ---- cap ------------------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 60), max_size=40), st.integers(1, 200), st.integers(1, 90))
 def test_the_cap_is_never_passed(wishes: list[int], total: int, percent: int) -> None:
     kept = 0
@@ -256,6 +261,7 @@ _JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from([*handle(), "retain"]), _JSON, max_size=6),
     st.sets(st.sampled_from([*handle()]), max_size=2),

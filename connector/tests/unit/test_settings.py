@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdd_connector.settings import (
@@ -129,6 +129,7 @@ _SETTINGS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(_SETTINGS)
 def test_what_is_written_is_read_back(settings: ConnectorSettings) -> None:
     assert parse_settings(settings_as_dict(settings)) == settings
@@ -141,6 +142,7 @@ _JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(settings_as_dict(ConnectorSettings()))) | st.text(max_size=9), _JSON))
 def test_any_json_is_read_or_refused(extra: dict[str, Any]) -> None:
     try:

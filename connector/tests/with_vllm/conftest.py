@@ -107,9 +107,11 @@ class Worker(NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM ships no ty
         self._reap_expired_send_leases(done)
         received, failed = self.received, self.failed
         self.received, self.failed = set(), set()
-        for request_id in received:
-            del self._recving_metadata[request_id]
-        return KVConnectorOutput(finished_sending=done, finished_recving=received, failed_recving=failed)
+        metas = {request_id: self._recving_metadata.pop(request_id) for request_id in received}
+        invalid = {block for request_id in failed for block in metas[request_id].local_block_ids[0]}
+        return KVConnectorOutput(
+            finished_sending=done, finished_recving=received, failed_recving=failed, invalid_block_ids=invalid
+        )
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Retain against vLLM's own scheduler: each trap of the stock connector with the stock one falling in and ours not."""
 
 import dataclasses
+import random
 from collections.abc import Callable
 from hashlib import sha256
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ Make = Callable[..., Any]
 
 PLAIN = {"do_remote_decode": True, "do_remote_prefill": False, "remote_block_ids": None}
 KEEP = {"retain": {"version": 1, "keep": True}}
+RETAIN = ConnectorSettings(mechanism=Mechanism.RETAIN)
 JUNK = [
     {"foo": 1},
     {"do_remote_prefill": False},
@@ -65,7 +67,7 @@ def first_turn(prefill: Any, decode: Any, prompt: list[int], keep: dict[str, Any
 
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 31, 32, 33, 100, 128])
 def test_both_directions_are_exact_around_every_block_boundary(make_engine: Make, length: int) -> None:
-    settings = ConnectorSettings(mechanism=Mechanism.RETAIN, recompute_threshold_tokens=0)
+    settings = dataclasses.replace(RETAIN, recompute_threshold_tokens=0)
     prefill, decode = make_engine("Prefill", settings=settings), make_engine("Decode", settings=settings)
     prompt = tokens_of(length)
     handed = prefill.run(prompt, PLAIN)
@@ -124,13 +126,14 @@ def test_decode_alone_is_kept_too(make_engine: Make) -> None:
 
 
 def test_kept_blocks_stay_under_the_cap(make_engine: Make) -> None:
-    settings = ConnectorSettings(mechanism=Mechanism.RETAIN, retain=RetainSettings(max_percent_of_blocks=20))
+    settings = dataclasses.replace(RETAIN, retain=RetainSettings(max_percent_of_blocks=20))
     decode = make_engine("Decode", settings=settings)
     results = [decode.run(tokens_of(100, seed), KEEP, max_tokens=20) for seed in range(4)]
     assert [result.params is not None for result in results] == [True, True, False, False]
     assert decode.held == 16
     assert taken(decode) == {"retained": 2, "retain_refused:Cap": 2, "blocks_retained": 16}
-    # What was refused is not watched either, or its notice would never come.
+    # What was refused is not watched either: no reader's notice would ever end that.
+    decode.step()
     assert len(decode.worker._reqs_to_process) == 2
 
 
@@ -180,7 +183,7 @@ def test_trap_1_bidirectional_off_on_prefill(make_engine: Make) -> None:
 
 
 def test_one_direction_only_is_a_setting_and_never_waits(make_engine: Make) -> None:
-    settings = ConnectorSettings(mechanism=Mechanism.RETAIN, direction=Direction.PREFILL_TO_DECODE)
+    settings = dataclasses.replace(RETAIN, direction=Direction.PREFILL_TO_DECODE)
     prefill, decode = make_engine("Prefill", settings=settings), make_engine("Decode", settings=settings)
     prompt = tokens_of(100)
     kept = make_engine("Decode").run(prompt, KEEP, max_tokens=20)
@@ -339,6 +342,32 @@ def test_a_failed_read_is_computed_and_not_waited_for(make_engine: Make, stock: 
         assert follow.tokens == answer(second)
 
 
+def test_fifty_random_turns_are_exact_and_leave_nothing(make_engine: Make) -> None:
+    """Conversations that grow, are edited, cut, branched and mixed up, with handles of the right and of the wrong one."""
+    rng = random.Random(7)
+    shared = {"num_blocks": 401, "settings": dataclasses.replace(RETAIN, recompute_threshold_tokens=0)}
+    prefill, decode = make_engine("Prefill", **shared), make_engine("Decode", prefix_caching=True, **shared)
+    histories, handles = [tokens_of(40, seed) for seed in range(4)], [dict[str, Any](PLAIN)]
+    for turn in range(50):
+        history = histories[rng.choice([0, 0, 0, 1, 2, 3])]
+        kept = history[: rng.choice([len(history), len(history), rng.randrange(1, len(history))])]
+        prompt = [*kept, *tokens_of(rng.randrange(1, 60), seed=turn)][-1500:]
+        handed = prefill.run(prompt, handles.pop(rng.choice([-1, -1, 0])) if handles else PLAIN)
+        assert handed.tokens == answer(prompt)
+        result = decode.run(prompt, (handed.params or {}) | KEEP, max_tokens=rng.randrange(1, 40))
+        assert result.tokens == answer(prompt, len(result.tokens))
+        histories[rng.choice([0, 0, 0, 1, 2, 3])] = prompt + result.tokens
+        if result.params is not None:
+            handles.append(result.params)
+        prefill.step()
+        decode.step()
+    assert prefill.blocks_read > 20 and decode.blocks_read > 20
+    for handle in handles:
+        prefill.run([1], handle)
+    decode.step()
+    assert (prefill.held, decode.held) == (0, 0)
+
+
 MALFORMED: list[dict[str, Any]] = [
     {"remote_block_ids": [[-1, 2]]},
     {"remote_block_ids": [[1], [2]]},
@@ -369,4 +398,4 @@ def test_settings_that_cannot_be_retained_are_refused(make_engine: Make) -> None
         engine.kv_cache_config, kv_cache_groups=engine.kv_cache_config.kv_cache_groups * 2
     )
     with pytest.raises(UnsupportedRetainError, match="one KV cache group"):
-        engine.retain(ConnectorSettings(mechanism=Mechanism.RETAIN))
+        engine.retain(RETAIN)
