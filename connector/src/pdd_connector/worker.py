@@ -232,7 +232,7 @@ class PddWorker(NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM ships no
             self._report.not_connected |= {order.engine_id}
             return
         if order.engine_id in self._usable:
-            self._report.connected = self._usable  # greeted again, or at another address: say again that it is connected
+            self._report.connected = self._usable  # it was greeted again, or at another address: tell again
         elif order.engine_id not in self._connections:
             handshake = self._ensure_handshake(order.engine_id, order.host, order.port, order.tp_size)
             self._connections[order.engine_id] = _Connection(handshake, time.monotonic() + self._connect_seconds)
