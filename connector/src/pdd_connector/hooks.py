@@ -110,11 +110,25 @@ NIXL_WORKER_HOOKS: Final = (
         _read_blocks_for_req="req_id meta",
         _is_turn2_read_expired="meta",
     ),
-    *_methods(f"{_NIXL}.base_worker", "NixlBaseConnectorWorker", get_kv_connector_stats=""),
+    *_methods(
+        f"{_NIXL}.base_worker",
+        "NixlBaseConnectorWorker",
+        get_kv_connector_stats="",
+        get_transfer_results="",
+        _ensure_handshake="engine_id host port tp_size dcp_size pp_size notif_agents_only",
+        _cleanup_remote_engine="engine_id log_eviction",
+        _try_release_xfer_handle="req_id handle",
+        _compute_desc_ids="block_ids dst_num_blocks block_size_ratio physical_blocks_per_logical region_num_blocks "
+        "region_group_ids uses_region_group_mapping",
+        _logical_to_kernel_block_ids="block_ids ratio",
+    ),
     *_attributes(
         f"{_NIXL}.base_worker",
         "NixlBaseConnectorWorker",
-        "nixl_wrapper xfer_stats _remote_agents _reqs_to_process _reqs_to_send",
+        "nixl_wrapper xfer_stats _remote_agents _reqs_to_process _reqs_to_send _recving_metadata _recving_transfers "
+        "_recv_failures _invalid_remote_engines tp_mappings transfer_topo dst_num_blocks dst_region_num_blocks "
+        "dst_region_group_ids dst_uses_region_group_mapping dst_xfer_side_handles src_xfer_handles_by_block_size "
+        "region_group_ids _uses_region_group_mapping _physical_blocks_per_logical_kv_block tp_rank",
     ),
     *_attributes(f"{_NIXL}.metadata", None, "NIXL_CONNECTOR_VERSION"),
 )
@@ -142,7 +156,10 @@ METRICS_HOOKS: Final = (
 ENGINE_HOOKS: Final = (
     *_methods(_CORE, "EngineCoreProc", run_busy_loop=""),
     *_methods(_CORE, "DPEngineCoreProc", run_busy_loop=""),
-    *_attributes(_CORE, "EngineCoreProc", "input_queue"),
+    *_attributes(_CORE, "EngineCoreProc", "input_queue shutdown_state"),
+    *_attributes(_CORE, "EngineShutdownState", "RUNNING"),
+    *_methods(_SCHEDULER, "Scheduler", pause_state=""),
+    *_attributes("vllm.v1.core.sched.interface", "PauseState", "UNPAUSED"),
     *_attributes("vllm.v1.engine", "EngineCoreRequestType", "WAKEUP"),
     *_methods(
         _SCHEDULER,
