@@ -189,6 +189,12 @@ async def test_hold_ends_by_time(start: Any, introduce: Any, clock: Any) -> None
     assert d.inside.held_blocks == 0
 
 
+async def test_a_grant_that_may_end_before_the_read_is_not_used(start: Any, introduce: Any) -> None:
+    p, d = await pair(start, introduce, hold_seconds=1.0, read_timeout_seconds=1.0)
+    assert (await claim(p, d)).receipt["outcome"] == "Late"
+    assert d.inside.held_blocks == 0
+
+
 async def test_a_readers_successor_frees_what_it_held(start: Any, introduce: Any) -> None:
     p, d = await pair(start, introduce, answer_timeout_seconds=0.02)
     d.inside.script(LateAnswer(3600.0))

@@ -72,6 +72,7 @@ class Grant:
     engine_id: str
     claim_id: str
     block_ids: tuple[int, ...]
+    hold_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

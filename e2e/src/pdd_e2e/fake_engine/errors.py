@@ -29,14 +29,20 @@ def schema_error(param: str | None, message: str) -> RequestError:
 
 
 def value_error(param: str | None, message: str) -> RequestError:
-    """What sampling validation answers: a value out of range."""
-    return RequestError(400, message, param=param)
+    """What vLLM's own validation answers: a value out of range, fields that do not go together."""
+    where = "" if param is None else f" (parameter={param})"
+    return RequestError(400, message + where, param=param)
 
 
 def http_error(status: int) -> RequestError:
-    """Unknown path or method."""
+    """An HTTP error that vLLM raises as such."""
     phrase = HTTPStatus(status).phrase
     return RequestError(status, phrase, kind=phrase)
+
+
+def framework_error(status: int) -> dict[str, Any]:
+    """Body for an unknown path or method: the framework answers before vLLM's handlers see it."""
+    return {"detail": HTTPStatus(status).phrase}
 
 
 def unknown_model(model: str) -> RequestError:

@@ -18,7 +18,14 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from pdd_e2e.fake_engine.answers import DONE, ChunkWriter, Envelope, Usage, event, whole_answer
 from pdd_e2e.fake_engine.claims import Receipt
 from pdd_e2e.fake_engine.core import EngineCore, Progress
-from pdd_e2e.fake_engine.errors import GenerationFailedError, RequestError, http_error, internal_error, schema_error
+from pdd_e2e.fake_engine.errors import (
+    GenerationFailedError,
+    RequestError,
+    framework_error,
+    http_error,
+    internal_error,
+    schema_error,
+)
 from pdd_e2e.fake_engine.faults import (
     Answer,
     Die,
@@ -131,8 +138,7 @@ class Handlers:
         except RequestError as error:
             return web.json_response(error.body, status=error.status)
         except web.HTTPException as error:
-            problem = http_error(error.status)
-            return web.json_response(problem.body, status=problem.status)
+            return web.json_response(framework_error(error.status), status=error.status)
 
     # -- small paths ---------------------------------------------------------------------------------------------------
 

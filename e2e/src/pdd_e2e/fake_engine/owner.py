@@ -46,6 +46,7 @@ class ClaimOwner:
         self.expire()
         if ask.group != self._settings.group:
             return Refusal(self._address, Reason.GROUP)
+        self.replaced(ask.reader, ask.reader_address)
         if sum(hold.reader == ask.reader for hold in self._holds.values()) >= self._settings.max_claims_per_reader:
             return Refusal(self._address, Reason.READER_FULL)
         room = int(self._settings.max_held_share * self._pool.size) - self.held_blocks
@@ -59,7 +60,9 @@ class ClaimOwner:
             self._pool.touch(run)
             until = self._clock() + self._settings.hold_seconds
             self._holds[claim_id] = _Hold(ask.reader, ask.reader_address, tuple(run), until)
-        return Grant(self._address, self._engine_id, claim_id, tuple(block.id for block in run))
+        return Grant(
+            self._address, self._engine_id, claim_id, tuple(block.id for block in run), self._settings.hold_seconds
+        )
 
     def release(self, claim_id: str) -> None:
         """Completion notice, or the reader's `release`; ids that are not held are ignored."""
@@ -68,7 +71,7 @@ class ClaimOwner:
             self._pool.release(hold.blocks)
 
     def replaced(self, reader: str, reader_address: Address) -> None:
-        """A reader says hello: what its predecessor at the same address held is let go."""
+        """A reader says hello or asks: what its predecessor at the same address held is let go."""
         for claim_id, hold in list(self._holds.items()):
             if hold.reader_address == reader_address and hold.reader != reader:
                 self.release(claim_id)

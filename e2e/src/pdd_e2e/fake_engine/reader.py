@@ -95,9 +95,11 @@ class ClaimReader:
         if grant is None:
             outcome, reason = nothing_granted(answers)
             return replace(receipt, outcome=outcome, reason=reason)
-        if not self._worth(len(grant.block_ids)):
+        # A read must be over before the owner may let go, by the time at which the question was asked.
+        in_time = time.monotonic() - started + self._settings.read_timeout_seconds <= grant.hold_seconds
+        if not in_time or not self._worth(len(grant.block_ids)):
             self._let_go(grant)
-            return replace(receipt, outcome=Outcome.EMPTY)
+            return replace(receipt, outcome=Outcome.EMPTY if in_time else Outcome.LATE)
         return await self._read_for(receipt, grant, sequence, len(local))
 
     async def _read_for(self, receipt: Receipt, grant: Grant, sequence: TokenSequence, local_blocks: int) -> Receipt:

@@ -11,8 +11,8 @@ from pdd_e2e.fake_engine.errors import schema_error, too_long, unknown_model, va
 from pdd_e2e.fake_engine.settings import EngineSettings
 from pdd_e2e.fake_engine.tokens import VOCABULARY, encode, render_chat
 
-_ROLES = ("system", "developer", "user", "assistant", "tool")
-_MAX_SALT = 1024
+_MAX_SALT = 128
+_NOT_IN_SALT = "@/\\\0"
 _COMPLETION_TOKENS = 16  # vLLM's default for /v1/completions
 
 
@@ -102,7 +102,7 @@ def _chat_prompts(fields: _Fields) -> tuple[tuple[int, ...], ...]:
     if messages is None:
         raise schema_error("body.messages", "Field required")
     if not isinstance(messages, list):
-        raise schema_error("body.messages", "Input should be a valid list")
+        raise value_error(None, f"'{type(messages).__name__}' object is not iterable")
     for index, message in enumerate(messages):
         _check_message(message, f"body.messages.{index}")
     if not messages:
@@ -115,8 +115,8 @@ def _chat_prompts(fields: _Fields) -> tuple[tuple[int, ...], ...]:
 def _check_message(message: object, where: str) -> None:
     if not isinstance(message, Mapping):
         raise schema_error(where, "Input should be a valid dictionary")
-    if message.get("role") not in _ROLES:
-        raise schema_error(f"{where}.role", "Input should be a known role")
+    if not isinstance(message.get("role"), str):
+        raise schema_error(f"{where}.role", "Input should be a valid string")
     content = message.get("content")
     parts = content if isinstance(content, list) else []
     for index, part in enumerate(parts):
@@ -135,7 +135,7 @@ def _check_message(message: object, where: str) -> None:
 def _completion_prompts(fields: _Fields) -> tuple[tuple[int, ...], ...]:
     prompt = fields.body.get("prompt")
     if prompt is None or prompt in ("", []):
-        raise schema_error("prompt", "Either prompt or prompt_embeds must be provided and non-empty.")
+        raise value_error("prompt", "Either prompt or prompt_embeds must be provided and non-empty.")
     if isinstance(prompt, str):
         return (tuple(encode(prompt)),)
     if _is_ids(prompt):
@@ -170,7 +170,7 @@ def _max_tokens(fields: _Fields, room: int, *, chat: bool) -> int:
 def _stream_options(fields: _Fields, stream: bool) -> Mapping[str, Any]:
     options: Mapping[str, Any] = fields.of("stream_options", dict, None) or {}
     if options and not stream:
-        raise schema_error("stream_options", "Stream options can only be defined when `stream=True`.")
+        raise value_error("stream_options", "Stream options can only be defined when `stream=True`.")
     return options
 
 
@@ -190,13 +190,13 @@ def _logprobs(fields: _Fields, *, chat: bool) -> int | None:
     name = "top_logprobs" if chat else "logprobs"
     rivals = fields.body.get(name)
     if rivals is not None and (isinstance(rivals, bool) or not isinstance(rivals, int | float)):
-        raise schema_error(name, f"`{name}` must be an integer.")
+        raise value_error(name, f"`{name}` must be an integer.")
     if rivals is not None and rivals < 0 and rivals != -1:
-        raise schema_error(name, f"`{name}` must be a positive value or -1.")
+        raise value_error(name, f"`{name}` must be a positive value or -1.")
     if chat:
         wanted = fields.of("logprobs", bool, False)
         if rivals and not wanted:
-            raise schema_error(name, "when using `top_logprobs`, `logprobs` must be set to true.")
+            raise value_error(name, "when using `top_logprobs`, `logprobs` must be set to true.")
         return int(rivals or 0) if wanted else None
     return None if rivals is None else int(rivals)
 
@@ -205,17 +205,18 @@ def _salt(fields: _Fields) -> str | None:
     salt = fields.body.get("cache_salt")
     if salt is None:
         return None
-    if not isinstance(salt, str):
-        raise schema_error("body.cache_salt", "Input should be a valid string")
-    if not 1 <= len(salt) <= _MAX_SALT:
-        raise schema_error("body.cache_salt", f"String should have 1 to {_MAX_SALT} characters")
+    if not isinstance(salt, str) or not salt:
+        raise value_error("cache_salt", "Parameter 'cache_salt' must be a non-empty string if provided.")
+    if len(salt) > _MAX_SALT or any(character in _NOT_IN_SALT for character in salt):
+        message = f"Parameter 'cache_salt' must be at most {_MAX_SALT} characters and must not contain '@', '/', '\\', or NUL."
+        raise value_error("cache_salt", message)
     return salt
 
 
 def _tools(fields: _Fields) -> tuple[str, ...]:
     tools = fields.of("tools", list, None)
     if tools == []:
-        raise schema_error("tools", "`tools` must not be an empty array. Either provide one or omit the field.")
+        raise value_error("tools", "`tools` must not be an empty array. Either provide one or omit the field.")
     names: list[str] = []
     for index, tool in enumerate(tools or ()):
         function = tool.get("function") if isinstance(tool, Mapping) else None
@@ -224,7 +225,7 @@ def _tools(fields: _Fields) -> tuple[str, ...]:
         names.append(function["name"])
     choice = fields.body.get("tool_choice")
     if choice not in (None, "none") and not names:
-        raise schema_error("tool_choice", "When using `tool_choice`, `tools` must be set.")
+        raise value_error("tool_choice", "When using `tool_choice`, `tools` must be set.")
     return () if choice == "none" else tuple(names)
 
 
