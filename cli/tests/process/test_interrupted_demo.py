@@ -14,6 +14,10 @@ from pdd_cli.local.process_groups import living_members
 
 Marked = Callable[[str], list[int]]
 
+# Importing openai and matplotlib takes a second, and half a minute where everything else runs as well.
+_PATIENCE_SECONDS = 90
+pytestmark = pytest.mark.timeout(3 * _PATIENCE_SECONDS)
+
 
 class Demo:
     """A running `pdd demo`."""
@@ -30,7 +34,7 @@ class Demo:
             self.process = subprocess.Popen(argv, env=environment, stdout=log, stderr=log, start_new_session=True)
 
     def until(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         while not holds():
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()
@@ -60,7 +64,7 @@ def test_a_signal_leaves_nothing(
     for number in numbers:
         demo.process.send_signal(number)
         time.sleep(0.05)  # two presses of a key, not one
-    assert demo.process.wait(timeout=20) == code, demo.log.read_text()
+    assert demo.process.wait(timeout=_PATIENCE_SECONDS) == code, demo.log.read_text()
     assert not [pid for pid in marked(MOMENTS[mode]) if living_members(pid)]
     assert not list(demo.temporary.iterdir())
     assert not demo.partial_models()
@@ -71,8 +75,8 @@ def test_a_signal_leaves_nothing(
 def test_even_a_killed_demo_leaves_nothing(stand_in: Path, marked: Marked, mode: str) -> None:
     demo = run_until(stand_in, mode, marked)
     demo.process.kill()
-    demo.process.wait(timeout=20)
-    deadline = time.monotonic() + 20
+    demo.process.wait(timeout=_PATIENCE_SECONDS)
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     while [pid for pid in marked(MOMENTS[mode]) if living_members(pid)] or list(demo.temporary.iterdir()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -83,7 +87,7 @@ def test_even_a_killed_demo_leaves_nothing(stand_in: Path, marked: Marked, mode:
 
 def test_an_engine_that_dies_is_one_clear_message(stand_in: Path, marked: Marked) -> None:
     demo = Demo(stand_in, "dies")
-    assert demo.process.wait(timeout=30) == 4
+    assert demo.process.wait(timeout=_PATIENCE_SECONDS) == 4
     text = demo.log.read_text()
     assert "before it was ready: another program took the port in the meantime: start again" in text
     assert "Traceback" not in text

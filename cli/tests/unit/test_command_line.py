@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(120)
+
 
 def pdd(*arguments: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if name != "PDD_ENGINE_PYTHON"}
     return subprocess.run(
         [sys.executable, "-m", "pdd_cli", *arguments],
-        capture_output=True, text=True, check=False, cwd=folder, env=inherited | environment, timeout=30,
+        capture_output=True, text=True, check=False, cwd=folder, env=inherited | environment, timeout=90,
     )  # fmt: skip
 
 
