@@ -55,7 +55,8 @@ class Demonstration:
         tenants = {name: f"pdd-demo-{secrets.token_urlsafe(18)}" for name in tenant_names()}
         async with LocalStack(self._stack_spec(model, tenants), self._progress) as stack:
             with self._progress.task("Measuring prefill on this machine") as task:
-                measured = await measure(stack.prefills[0], stack.session, task)
+                first, *others = stack.engines
+                measured = await measure(first, others, stack.session, task)
             longest = longest_prompt(
                 measured.cost, options.target_seconds, CONTEXT_TOKENS - _MARGIN_TOKENS - options.max_tokens
             )
