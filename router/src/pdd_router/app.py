@@ -45,16 +45,6 @@ class Router:
     gate: Gate
     files: list[Following] = field(default_factory=list)
 
-    async def wait_until_introduced(self, timeout_seconds: float) -> None:
-        """Until every wanted pair of engines is connected. Raises TimeoutError."""
-        introductions = self.services.registry.introductions
-        async with asyncio.timeout(timeout_seconds):
-            while True:
-                wanted = introductions.wanted(self.services.registry.snapshot().engines)
-                if wanted and wanted <= introductions.introduced:
-                    return
-                await asyncio.sleep(0.01)
-
 
 @asynccontextmanager
 async def running(config: RouterConfig) -> AsyncIterator[Router]:

@@ -48,7 +48,7 @@ class FollowedFile(Generic[T]):
         self._on_result = on_result
         self._stamp: tuple[int, int, int] | None = None
         self._content: bytes | None = None
-        self._failure: str | None = None
+        self._failed = False
         self._unreadable = False
 
     def load(self) -> None:
@@ -72,35 +72,37 @@ class FollowedFile(Generic[T]):
         try:
             stamp = self._read_stamp()
             # Equal stamps are not trusted while the file is young: two writes may fall into one tick of the clock.
-            if stamp == self._stamp and self._failure is None and self._is_settled(stamp):
+            if stamp == self._stamp and not self._failed and self._is_settled(stamp):
                 return False
             content = self._path.read_bytes()
         except OSError as error:
+            # Looked at again every time, so it would be told every time.
+            reason = f"cannot read: {type(error).__name__}"
+            if not self._unreadable:
+                self._fail(reason)
             self._unreadable = True
-            return self._fail(f"cannot read: {type(error).__name__}")
+            return False
         self._stamp = stamp
         if content == self._content:
-            if self._unreadable:
-                self._unreadable, self._failure = False, None
+            self._unreadable = False
             return False
         self._unreadable = False
         self._content = content
         try:
             value = self._parse(content.decode("utf-8"))
         except (ConfigError, UnicodeDecodeError) as error:
-            return self._fail(str(error) if isinstance(error, ConfigError) else "not UTF-8")
-        self._failure = None
+            self._fail(str(error) if isinstance(error, ConfigError) else "not UTF-8")
+            return False
+        self._failed = False
         self._apply(value)
         self._on_result(self._path.name, True)
         _log.info("Applied file", file=self._path.name)
         return True
 
-    def _fail(self, reason: str) -> bool:
-        if reason != self._failure:
-            self._failure = reason
-            self._on_result(self._path.name, False)
-            _log.error("Kept the last good state of a bad file", file=self._path.name, reason=reason)
-        return False
+    def _fail(self, reason: str) -> None:
+        self._failed = True
+        self._on_result(self._path.name, False)
+        _log.error("Kept the last good state of a bad file", file=self._path.name, reason=reason)
 
     def _read_stamp(self) -> tuple[int, int, int]:
         status = self._path.stat()

@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from pdd_e2e.fake_engine import FakeEngine, FakeFabric, Mechanism, RecordedRequest
 
+from pdd_e2e.fake_engine import FakeEngine, FakeFabric, Mechanism, RecordedRequest
 from pdd_router.app import Router, running
 from pdd_router.config import load_config
 
@@ -99,8 +99,18 @@ class Cluster:
     async def until(self, condition: Callable[[], bool], seconds: float = 5.0) -> None:
         """Wait for something that happens in the background."""
         async with asyncio.timeout(seconds):
-            while not condition():
+            while not condition():  # noqa: ASYNC110  # what is waited for is in engines and counters that signal nothing
                 await asyncio.sleep(0.005)
+
+    async def until_introduced(self) -> None:
+        """Every wanted pair of engines is connected."""
+        introductions = self.registry.introductions
+
+        def introduced() -> bool:
+            wanted = introductions.wanted(self.registry.snapshot().engines)
+            return bool(wanted) and wanted <= introductions.introduced
+
+        await self.until(introduced, seconds=10)
 
     async def until_idle(self) -> None:
         """Nothing in flight anywhere: router's counts, engines' batches and blocks."""
@@ -201,7 +211,7 @@ def cluster(tmp_path: Path) -> Any:
             if wait:
                 await here.until(lambda: all(state.healthy for state in here.registry.states()))
                 if settings.get("mechanism", "Claim") == "Claim" and prefills:
-                    await router.wait_until_introduced(5.0)
+                    await here.until_introduced()
             yield here
 
     return start

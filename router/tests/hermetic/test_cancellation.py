@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+
 from pdd_e2e.fake_engine import HangBeforeHeaders, HangMidStream
 
 LONG = [{"role": "user", "content": "Tell me all that you know of lighthouses. " * 12}]
@@ -34,9 +35,7 @@ async def test_engine_sees_the_abort_at_once(cluster: Any, role: str, stream: bo
         _, writer = await send_chat(c, stream=stream)
         await c.until(lambda: len(c.legs(engine)) == 1)
         writer.close()
-        async with asyncio.timeout(0.5):
-            while c.legs(engine)[0].aborted_at is None:
-                await asyncio.sleep(0.005)
+        await c.until(lambda: c.legs(engine)[0].aborted_at is not None, seconds=0.5)
         await c.until_idle()
         state = c.registry.states()[0 if role == "prefill" else 1]
         assert not state.breaker.ejected, "a client that leaves says nothing about the engine"
@@ -48,9 +47,7 @@ async def test_engine_sees_the_abort_in_the_middle_of_a_stream(cluster: Any) -> 
         reader, writer = await send_chat(c, stream=True)
         await reader.readuntil(b"data: ")
         writer.close()
-        async with asyncio.timeout(0.5):
-            while c.legs(c.decodes[0])[0].aborted_at is None:
-                await asyncio.sleep(0.005)
+        await c.until(lambda: c.legs(c.decodes[0])[0].aborted_at is not None, seconds=0.5)
         await c.until_idle()
 
 

@@ -31,7 +31,7 @@ def nested(depth: int) -> bytes:
     return changed(GOOD_CHAT)[:-1] + b', "x": ' + b"[" * depth + b"]" * depth + b"}"
 
 
-# (name, path, body, status, param)
+# What it is, where it is sent, its bytes, and the status and field of the refusal.
 Case = tuple[str, str, bytes, int, str | None]
 BODIES: list[Case] = [
     ("empty", CHAT, b"", 400, None),

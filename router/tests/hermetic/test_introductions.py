@@ -1,6 +1,7 @@
 """Pairs are connected before traffic needs them, beside it, and again whenever they are not."""
 
 import asyncio
+import itertools
 from typing import Any
 
 from pdd_e2e.fake_engine import HangBeforeHeaders, Status
@@ -35,7 +36,7 @@ async def test_traffic_does_not_wait_and_names_nobody_unconnected(cluster: Any) 
         assert (reply.status, reply.receipt["why"]) == (200, "NotIntroduced")
         assert "kv_transfer_params" not in c.legs(c.decodes[0])[0].body
         assert not c.registry.introductions.introduced, "control: they were not connected yet"
-        await c.router.wait_until_introduced(5)
+        await c.until_introduced()
         assert (await c.chat(LONG)).receipt["arm"] == "PrefillDecode"
 
 
@@ -46,7 +47,7 @@ async def test_engine_that_comes_back_is_introduced_again(cluster: Any) -> None:
         assert not c.registry.introductions.introduced
         await c.decodes[0].restart()
         await c.until(lambda: c.registry.states()[1].healthy)
-        await c.router.wait_until_introduced(5)
+        await c.until_introduced()
         assert len(introductions(c, c.prefills[0])) == 2, "the one that stayed must meet the new one"
 
 
@@ -59,7 +60,7 @@ async def test_unconnected_pair_is_introduced_again(cluster: Any) -> None:
         await c.until_idle()
         assert await c.metric("claims_total", direction="NoneToDecode", outcome="Unconnected", reason="") == 1
         await c.until(lambda: len(introductions(c, c.decodes[0])) == 2)
-        await c.router.wait_until_introduced(5)
+        await c.until_introduced()
         assert (await c.chat(LONG)).receipt["arm"] == "PrefillDecode"
 
 
@@ -68,10 +69,10 @@ async def test_failed_introduction_is_tried_again_later_and_later(cluster: Any) 
         for engine in c.engines:
             engine.script(Status(500), path="/v1/completions", times=3)
         await c.until(lambda: all(state.healthy for state in c.registry.states()))
-        await c.router.wait_until_introduced(5)
+        await c.until_introduced()
         times = [request.received_at for request in introductions(c, c.prefills[0])]
         assert len(times) == 4
-        gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+        gaps = [after - before for before, after in itertools.pairwise(times)]
         assert gaps[0] >= 0.05
         assert gaps[1] >= 0.1
         assert gaps[2] >= 0.2
@@ -87,4 +88,4 @@ async def test_introductions_are_few_at_once(cluster: Any) -> None:
         await asyncio.sleep(0.1)
         assert sum(len(introductions(c, engine)) for engine in c.engines) == 1
         assert (await c.chat(LONG)).status == 200
-        await c.router.wait_until_introduced(10)
+        await c.until_introduced()

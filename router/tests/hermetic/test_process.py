@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+
 from pdd_e2e.fake_engine import FakeEngine, FakeFabric, SlowChunks
 
 

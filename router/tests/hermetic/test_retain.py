@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from pdd_e2e.fake_engine import ResetBeforeHeaders, Status
 
 SYSTEM = {"role": "system", "content": "You are a patient librarian who answers at length. " * 4}

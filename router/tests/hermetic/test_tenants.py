@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from pdd_e2e.fake_engine import SlowChunks
 
 KEYS = {

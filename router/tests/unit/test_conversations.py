@@ -1,0 +1,171 @@
+"""Chains and the index of them."""
+
+from typing import Any
+
+import pytest
+
+from pdd_router.config import Limits
+from pdd_router.endpoints.engine import EngineId, Living
+from pdd_router.openai.request import ClientRequest, Endpoint, parse_request
+from pdd_router.policy.chain import Chain, chain_of
+from pdd_router.policy.conversations import Conversations, Handle, Served
+from pdd_router.policy.estimate import TokenEstimator
+
+D0, D1 = Living(EngineId("d0", "http://d0"), 1), Living(EngineId("d1", "http://d1"), 1)
+P0, P1 = Living(EngineId("p0", "http://p0"), 2), Living(EngineId("p1", "http://p1"), 2)
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def chat(*messages: Any, **fields: Any) -> ClientRequest:
+    body = {"model": "m", "messages": list(messages), **fields}
+    return parse_request(Endpoint.CHAT, body, (None, None), Limits())
+
+
+def text(prompt: Any) -> ClientRequest:
+    return parse_request(Endpoint.COMPLETIONS, {"model": "m", "prompt": prompt}, (None, None), Limits())
+
+
+def said(role: str, content: Any) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def shared(one: ClientRequest, other: ClientRequest) -> int:
+    mine, theirs = chain_of(one).links, chain_of(other).links
+    return sum(a.digest == b.digest for a, b in zip(mine, theirs, strict=False))
+
+
+def test_chains_are_equal_exactly_up_to_the_first_difference() -> None:
+    base = [SYSTEM, said("user", "a"), said("assistant", "b"), said("user", "c")]
+    assert shared(chat(*base), chat(*base, said("assistant", "d"))) == 4
+    for at in range(4):
+        edited = [*base[:at], {**base[at], "content": "edited"}, *base[at + 1 :]]
+        assert shared(chat(*base), chat(*edited)) == at
+        assert shared(chat(*base), chat(*base[:at], *base[at + 1 :])) == at, "removed"
+        assert shared(chat(*base), chat(*base[:at], said("user", "new"), *base[at:])) == at, "inserted"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"tools": [{"type": "function"}]}, {"chat_template_kwargs": {"x": 1}}, {"model": "other"}]
+)
+def test_everything_rendered_before_the_messages_counts(fields: dict[str, Any]) -> None:
+    one = chat(SYSTEM)
+    other = parse_request(Endpoint.CHAT, {**one.body, **fields}, (None, None), Limits())
+    assert shared(one, other) == 0
+
+
+def test_what_renders_alike_is_alike() -> None:
+    one = chat(said("assistant", "x"))
+    assert shared(one, chat({"role": "assistant", "content": "x", "refusal": None, "tool_calls": []})) == 1
+    assert shared(one, chat(said("assistant", [{"type": "text", "text": "x"}]))) == 1
+    assert shared(one, chat({"content": "x", "role": "assistant"}, temperature=0.3)) == 1
+
+
+def test_bare_prompts_share_whole_chunks() -> None:
+    long = "word " * 400
+    assert shared(text(long), text(long + "more " * 100)) == len(long) // 256
+    ids = list(range(1000))
+    assert shared(text(ids), text([*ids, 5, 6])) == 1000 // 64
+    assert chain_of(text(ids)).chars == 4000
+    assert chain_of(text("short")).links == ()
+    assert chain_of(text(["two", "prompts"])).links == ()
+
+
+def index(clock: Clock, **changes: Any) -> Conversations:
+    return Conversations(clock=clock, **{"ttl_seconds": 100, "max_entries": 1000, **changes})
+
+
+def served(chain: Chain, decode: Living = D0, prefill: Living = P0, at: float = 0.0) -> Served:
+    return Served(decode, (prefill,), at, chain.chars)
+
+
+def test_longest_prefix_wins_and_preambles_are_no_conversation() -> None:
+    known = index(Clock())
+    first = chain_of(chat(SYSTEM, said("user", "a")))
+    other = chain_of(chat(SYSTEM, said("user", "b")))
+    known.remember("t", None, first, served(first, D0))
+    known.remember("t", None, other, served(other, D1, P1))
+    more = chain_of(chat(SYSTEM, said("user", "a"), said("assistant", "x"), said("user", "c")))
+    match = known.find("t", None, more)
+    assert (match.holder, match.is_conversation) == (D0, True)
+    assert match.known == (D0, D1, P0, P1), "whoever served the shared preamble comes after"
+    preamble = known.find("t", None, chain_of(chat(SYSTEM, said("user", "new"))))
+    assert (preamble.is_conversation, preamble.held_chars) == (False, len("Be brief."))
+    assert known.find("t", None, chain_of(chat(said("user", "else")))).turns == ()
+
+
+def test_held_text_includes_what_the_model_answered() -> None:
+    known = index(Clock())
+    first = chain_of(chat(said("user", "aaaa")))
+    entry = served(first)
+    known.remember("t", None, first, entry)
+    entry.generated_chars = 6
+    more = chain_of(chat(said("user", "aaaa"), said("assistant", "x" * 10), said("user", "c" * 5)))
+    assert known.find("t", None, more).held_chars == 4 + 6
+    entry.generated_chars = 99
+    assert known.find("t", None, more).held_chars == 4 + 10
+    not_its_own = chain_of(chat(said("user", "aaaa"), said("user", "x" * 10)))
+    assert known.find("t", None, not_its_own).held_chars == 4
+
+
+def test_id_beats_prefix_and_tenants_never_meet() -> None:
+    known = index(Clock())
+    one, other = chain_of(chat(said("user", "one"))), chain_of(chat(said("user", "other")))
+    known.remember("t", "id", one, served(one, D0))
+    known.remember("t", None, other, served(other, D1, P1))
+    match = known.find("t", "id", other)
+    assert (match.holder, match.known) == (D0, (D0, D1, P0, P1))
+    for tenant in ("u", "", "t\0"):
+        assert known.find(tenant, "id", one).turns == ()
+
+
+def test_old_entries_are_not_used_and_the_least_used_are_forgotten() -> None:
+    clock = Clock()
+    known = index(clock, max_entries=3)
+    chains = [chain_of(chat(said("user", str(at)))) for at in range(5)]
+    for at, chain in enumerate(chains):
+        known.remember("t", f"id{at}", chain, served(chain))
+    assert len(known) == 6
+    assert [bool(known.find("t", None, chain).turns) for chain in chains] == [False, False, True, True, True]
+    clock.now = 100
+    assert not known.find("t", "id4", chains[4]).turns
+
+
+def test_handle_is_taken_once_from_the_longest_prefix() -> None:
+    clock = Clock()
+    known = index(clock)
+    first = chain_of(chat(said("user", "a")))
+    entry = served(first)
+    known.remember("t", "id", first, entry)
+    entry.handle = Handle({"a": 1}, D0, expires=50)
+    matches = [known.find("t", "id", first) for _ in range(2)]
+    assert known.take_handle(matches[0], {D1}) is None, "its holder is not among the living"
+    assert known.take_handle(matches[0], {D0, D1}) == {"a": 1}
+    assert known.take_handle(matches[0], {D0}) is None
+    assert known.take_handle(matches[1], {D0}) is None
+    entry.handle = Handle({"b": 1}, D0, expires=50)
+    clock.now = 50
+    assert known.take_handle(matches[0], {D0}) is None, "too old"
+    clock.now = 0
+    assert known.take_handle(matches[0], {D0}) is None, "and gone, although it was not given out"
+
+
+def test_estimator_learns_slowly_per_model_and_ignores_nonsense() -> None:
+    estimator = TokenEstimator()
+    assert estimator.tokens("m", 400) == 100
+    for _ in range(100):
+        estimator.learn("m", 300, 100)
+    assert estimator.tokens("m", 300) == 100
+    assert estimator.tokens("other", 400) == 100
+    for chars, tokens in ((0, 5), (5, 0), (-1, -1)):
+        estimator.learn("m", chars, tokens)
+    assert estimator.tokens("m", 300) == 100
+    estimator.learn("m", 10**9, 1)
+    assert estimator.ratio("m") < 5
