@@ -24,7 +24,7 @@ from pdd_router.flow.budget import RetryBudget
 from pdd_router.flow.introducer import Introducer
 from pdd_router.flow.services import Services, policy_of
 from pdd_router.following import FollowedFile, Following
-from pdd_router.handlers import add_routes, errors_in_openai_form
+from pdd_router.handlers import add_routes, close_when_draining, errors_in_openai_form
 from pdd_router.keys import GATE, SERVICES, Gate
 from pdd_router.metrics import Metrics
 from pdd_router.policy.conversations import Conversations
@@ -48,7 +48,7 @@ class Router:
 
 @asynccontextmanager
 async def running(config: RouterConfig) -> AsyncIterator[Router]:
-    """Start a router and stop it on leaving: readiness gone, then no new connection, then what is in flight ends.
+    """Start a router and stop it on leaving: readiness gone and, after a while, no new connection; what is in flight ends.
 
     Raises ConfigError where a file that the configuration names is bad, OSError where the socket cannot be opened.
     """
@@ -61,6 +61,7 @@ async def running(config: RouterConfig) -> AsyncIterator[Router]:
             file.load()
         app = web.Application(middlewares=[errors_in_openai_form], client_max_size=config.limits.max_body_bytes)
         app[SERVICES], app[GATE] = services, gate
+        app.on_response_prepare.append(close_when_draining)
         add_routes(app)
         tasks = await stack.enter_async_context(_background(config, services, files))
         # A client that goes away cancels its handler, and with it the legs on the engines.

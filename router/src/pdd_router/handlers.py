@@ -41,6 +41,13 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get("/metrics", _metrics, allow_head=False)
 
 
+async def close_when_draining(request: web.Request, response: web.StreamResponse) -> None:
+    """Between losing readiness and closing the socket requests are served, but connections are not kept."""
+    if request.app[GATE].draining:
+        response.force_close()
+        response.headers["Connection"] = "close"
+
+
 @web.middleware
 async def errors_in_openai_form(request: web.Request, handler: _Handler) -> web.StreamResponse:
     try:
@@ -127,10 +134,8 @@ async def _read_input(request: web.Request, services: Services) -> TurnInput:
 
 
 def _tenant_of(request: web.Request) -> str:
-    gate = request.app[GATE]
-    if gate.draining:
-        raise UnavailableError("The router is shutting down", code="draining", retry_after_seconds=_RETRY_AFTER_SECONDS)
-    return ANONYMOUS if gate.keys is None else gate.keys.tenant_of(request.headers.get("Authorization"))
+    keys = request.app[GATE].keys
+    return ANONYMOUS if keys is None else keys.tenant_of(request.headers.get("Authorization"))
 
 
 async def _read_body(request: web.Request, services: Services) -> bytes:

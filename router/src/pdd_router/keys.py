@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -12,10 +12,10 @@ from pdd_router.tenancy import ApiKeys
 
 @dataclass(slots=True)
 class Gate:
-    """Who may come in. ``keys`` None: everybody is one anonymous tenant. ``draining``: nobody any more."""
+    """Who may come in. ``keys`` None: everybody is one anonymous tenant. ``draining``: not ready any more, about to stop."""
 
     keys: ApiKeys | None = None
-    draining: bool = field(default=False)
+    draining: bool = False
 
 
 SERVICES = web.AppKey("services", Services)

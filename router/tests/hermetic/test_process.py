@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from pdd_e2e.fake_engine import FakeEngine, FakeFabric, SlowChunks
 
 
-async def test_sigterm_lets_streams_end_and_takes_no_new_ones(tmp_path: Path) -> None:
+async def test_sigterm_fails_nobody(tmp_path: Path) -> None:
     """R13."""
     async with FakeEngine(fabric=FakeFabric(), role="Decode", name="d0") as engine:
         (tmp_path / "engines.yaml").write_text(f"engines: [{{name: d0, role: Decode, url: '{engine.url}'}}]")
         (tmp_path / "router.yaml").write_text(
-            "enginesFile: engines.yaml\nlisten: {port: 0}\nshutdown: {readyDelaySeconds: 0.3, graceSeconds: 10}\n"
+            "enginesFile: engines.yaml\nlisten: {port: 0}\nshutdown: {readyDelaySeconds: 0.5, graceSeconds: 10}\n"
         )
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "pdd_router", "--config", str(tmp_path / "router.yaml"),
@@ -41,12 +42,14 @@ async def test_sigterm_lets_streams_end_and_takes_no_new_ones(tmp_path: Path) ->
                     await asyncio.sleep(0.1)
                     async with session.get(url + "/ready") as ready:
                         assert (ready.status, (await ready.json())["reason"]) == (503, "Draining")
-                    async with session.post(url + "/v1/chat/completions", json=body) as refused:
-                        assert refused.status == 503
-                        assert (await refused.json())["error"]["code"] == "draining"
+                    # Whoever has not noticed yet is served, and told not to come back on this connection.
+                    async with session.post(url + "/v1/chat/completions", json={**body, "stream": False}) as late:
+                        assert (late.status, late.headers["Connection"]) == (200, "close")
                     assert (await response.read()).endswith(b"data: [DONE]\n\n")
             async with asyncio.timeout(5):
                 assert await process.wait() == 0
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
         finally:
             if process.returncode is None:
                 process.kill()

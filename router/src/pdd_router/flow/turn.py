@@ -121,9 +121,8 @@ class Turn:
             is_conversation=match.is_conversation,
             holder=match.holder,
             known=match.known,
-            # Prompt log-probabilities need the whole prompt computed where they are asked for; several sequences would
-            # each read by the same handle, which is good for one.
-            splittable=not request.wants_prompt_logprobs and not (single_use and several),
+            # Several sequences would each read by the same handle, which is good for one.
+            splittable=not request.one_engine_only and not (single_use and several),
         )
 
     async def _prefill(self, plan: Plan, prefill: EngineView) -> None:

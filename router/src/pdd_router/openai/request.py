@@ -50,7 +50,7 @@ class ClientRequest:
     conversation_id: str | None
     choices: int
     prompts: int
-    wants_prompt_logprobs: bool
+    one_engine_only: bool
 
 
 def parse_request(
@@ -80,7 +80,7 @@ def parse_request(
         conversation_id=_conversation_id(body, header_ids),
         choices=max(choices, best_of),
         prompts=prompts,
-        wants_prompt_logprobs=_wants_prompt_logprobs(endpoint, body),
+        one_engine_only=_needs_one_engine(endpoint, body),
     )
 
 
@@ -157,8 +157,8 @@ def _without_owned(body: JsonObject) -> JsonObject:
     return kept
 
 
-def _wants_prompt_logprobs(endpoint: Endpoint, body: JsonObject) -> bool:
-    """Prompt log-probabilities need every prompt token computed where they are asked for."""
-    if body.get("prompt_logprobs") is not None:
+def _needs_one_engine(endpoint: Endpoint, body: JsonObject) -> bool:
+    """Prompt log-probabilities need every prompt token computed where they are asked for; beams read nobody's KV."""
+    if body.get("prompt_logprobs") is not None or body.get("use_beam_search") is True:
         return True
     return endpoint is Endpoint.COMPLETIONS and body.get("echo") is True and body.get("logprobs") is not None

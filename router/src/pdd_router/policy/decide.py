@@ -28,7 +28,7 @@ class Why(StrEnum):
     SPLIT = "Split"
     HELD = "Held"  # decode holds nearly all of it
     SHORT = "Short"  # shorter than what is worth reading
-    UNSPLITTABLE = "Unsplittable"  # prompt log-probabilities; several sequences with a single-use handle
+    UNSPLITTABLE = "Unsplittable"  # prompt log-probabilities, beams; several sequences with a single-use handle
     NO_PREFILL = "NoPrefill"  # no prefill engine to be had in decode's group
     NOT_INTRODUCED = "NotIntroduced"  # decode could not read from any of them yet
     PREFILL_FAILED = "PrefillFailed"
