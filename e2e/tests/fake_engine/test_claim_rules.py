@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from pdd_e2e.engine_pair import claim_from
-from pdd_e2e.fake_engine import BrokenRead, LateAnswer, Reason, RefuseClaim, SlowRead
+from pdd_e2e.fake_engine import Address, BrokenRead, LateAnswer, Reason, RefuseClaim, SlowRead
+from pdd_e2e.fake_engine.claims import Refusal
+from pdd_e2e.fake_engine.fabric import Ask
 
 IDS = [300 + position * 7 % 200 for position in range(70)]
 
@@ -103,6 +105,13 @@ async def test_another_revision_is_never_connected(start: Any) -> None:
     assert (answer.receipt["outcome"], answer.receipt["connected"]) == ("Introduced", [])
     await d.http.complete(IDS)
     assert (await claim(p, d)).receipt["outcome"] == "Unconnected"
+
+
+async def test_a_question_from_another_revision_is_refused(start: Any) -> None:
+    """A second guard: the greeting already keeps such readers away."""
+    d = await start("d", role="Decode")
+    ask = Ask("reader", Address("127.0.0.1", 9), "another group", (b"h",))
+    assert d.inside.core.owner.answer(ask) == Refusal(d.inside.claim_address, Reason.GROUP)
 
 
 async def test_introduction_waits_for_an_engine_that_is_starting(start: Any) -> None:
@@ -202,6 +211,17 @@ async def test_a_readers_successor_frees_what_it_held(start: Any, introduce: Any
     assert d.inside.held_blocks == 4
     await p.inside.restart()
     await introduce(p, d)
+    assert d.inside.held_blocks == 0
+
+
+async def test_a_successors_first_question_frees_too(start: Any) -> None:
+    d = await start("d", role="Decode")
+    await d.http.complete(IDS)
+    hashes = tuple(block.hash for block in d.inside.prefix_cache.blocks if block.hash is not None)
+    for reader in ("first", "second", "second"):
+        d.inside.core.owner.answer(Ask(reader, Address("127.0.0.1", 9), d.inside.group, hashes))
+    assert d.inside.core.owner.held_blocks == 8, "both of the second, none of the first"
+    d.inside.core.owner.replaced("third", Address("127.0.0.1", 9))
     assert d.inside.held_blocks == 0
 
 

@@ -1,8 +1,11 @@
 """Retain inside the fake: time to live, single use, cap, lease."""
 
+import asyncio
 from typing import Any
 
 import pytest
+
+from pdd_e2e.fake_engine import SlowRead
 
 IDS = [300 + position * 11 % 200 for position in range(70)]
 KEEP: dict[str, Any] = {"retain": {"version": 1, "keep": True}}
@@ -45,6 +48,14 @@ async def test_handle_is_good_once(start: Any) -> None:
     assert await read(p, handle) == 64
     assert d.inside.held_blocks == 0
     assert await read(p, handle) == 0
+
+
+async def test_handle_is_good_for_one_of_two_readers_at_once(start: Any) -> None:
+    p, d = await retain_pair(start)
+    handle = await keep(d)
+    d.inside.script(SlowRead(0.1))
+    assert sorted(await asyncio.gather(read(p, handle), read(p, handle))) == [0, 64]
+    assert d.inside.held_blocks == 0
 
 
 async def test_handle_of_a_dead_or_replaced_engine(start: Any) -> None:
