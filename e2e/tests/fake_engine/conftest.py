@@ -9,9 +9,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+from hypothesis import settings
 
 from pdd_e2e.engine_pair import Engine, EngineCard, claim_from
 from pdd_e2e.fake_engine import FakeEngine, FakeFabric
+
+# Deadlines of single examples would measure how busy the machine is.
+settings.register_profile("busy-machine", deadline=None)
+settings.load_profile("busy-machine")
 
 
 class Clock:
