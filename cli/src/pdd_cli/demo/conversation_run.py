@@ -4,7 +4,6 @@ Knows no engines and no processes: a URL, a key, a script.
 """
 
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,9 +14,6 @@ from pdd_cli.demo.conversation import Message, Turn, extend
 from pdd_cli.demo.receipt import HEADER, parse_receipt
 from pdd_cli.demo.results import TurnResult
 from pdd_cli.errors import BrokenPromiseError
-
-BeforeTurn = Callable[[Turn], Awaitable[None]]
-AfterTurn = Callable[[TurnResult], Awaitable[TurnResult]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +31,20 @@ def make_client(url: str, api_key: str, timeout_seconds: float = 300.0) -> Async
     return AsyncOpenAI(base_url=f"{url}/v1", api_key=api_key, max_retries=0, http_client=http)
 
 
-async def hold_conversation(
-    client: AsyncOpenAI, turns: tuple[Turn, ...], talk: Talk, before: BeforeTurn, after: AfterTurn
-) -> tuple[TurnResult, ...]:
-    """The results of all turns, in order. Each turn sends the whole history, with what the model really said. `after` may add to a result.
+class Conversation:
+    """One conversation that goes on. Each turn sends the whole history, with what the model really said."""
 
-    Raises BrokenPromiseError where a turn fails or comes without text, usage or receipt.
-    """
-    history: list[Message] = []
-    results = []
-    for turn in turns:
-        await before(turn)
-        messages = extend(history, turn)
-        result = await after(await _ask(client, messages, turn, talk))
-        history = [*messages, {"role": "assistant", "content": result.text}]
-        results.append(result)
-    return tuple(results)
+    def __init__(self, client: AsyncOpenAI, talk: Talk) -> None:
+        self._client = client
+        self._talk = talk
+        self._history: list[Message] = []
+
+    async def take(self, turn: Turn) -> TurnResult:
+        """Send the next turn. Raises BrokenPromiseError where it fails or comes without text, usage or receipt."""
+        messages = extend(self._history, turn)
+        result = await _ask(self._client, messages, turn, self._talk)
+        self._history = [*messages, {"role": "assistant", "content": result.text}]
+        return result
 
 
 async def _ask(client: AsyncOpenAI, messages: list[Message], turn: Turn, talk: Talk) -> TurnResult:

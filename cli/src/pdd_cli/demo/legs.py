@@ -2,16 +2,17 @@
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import aiohttp
 
 from pdd_cli.demo.conversation import Turn
-from pdd_cli.demo.conversation_run import Talk, hold_conversation, make_client
+from pdd_cli.demo.conversation_run import Conversation, Talk, make_client
 from pdd_cli.demo.results import Cache, LegResult, Pair, TurnResult
 from pdd_cli.local.engine import Engine
 from pdd_cli.local.engines import Role
-from pdd_cli.local.progress import Progress, Task
+from pdd_cli.local.progress import Progress
 from pdd_cli.local.router import Router
 from pdd_cli.local.waiting import until
 
@@ -48,6 +49,13 @@ class _Counted:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Side:
+    reuse: bool
+    router: Router
+    conversation: Conversation
+
+
 class Legs:
     """`tenants` maps each name of `tenant_names()` to its API key: a leg must find nothing of another leg."""
 
@@ -66,8 +74,23 @@ class Legs:
         self._progress = progress
 
     async def hold(self, cache: Cache) -> Pair:
-        """The conversation with reuse off, then with reuse on. Raises CliError."""
-        return Pair(off=await self._leg(False, cache), on=await self._leg(True, cache))
+        """The conversation with reuse off and on, turn by turn in alternation, so that a machine that gets busier hits both alike.
+
+        Raises CliError.
+        """
+        results: dict[bool, list[TurnResult]] = {False: [], True: []}
+        async with AsyncExitStack() as exits:
+            sides = [await self._open_side(reuse, cache, exits) for reuse in (False, True)]
+            task = exits.enter_context(self._progress.task(f"Conversation, reuse off and on, P's cache {cache}"))
+            for turn in self._turns:
+                for side in sides:
+                    title = f"turn {turn.number} of {len(self._turns)}, reuse {ON if side.reuse else OFF}"
+                    task.note(title)
+                    result = await self._take(turn, side, cache)
+                    results[side.reuse].append(result)
+                    task.note(f"{title}: first token after {result.ttft_seconds:.2f} s")
+        off, on = (LegResult(reuse, cache, tuple(results[reuse])) for reuse in (False, True))
+        return Pair(off, on)
 
     async def held_at_the_end(self) -> dict[str, float]:
         """kv_cache_usage_perc by engine: as soon as all are 0, or as they are after ten seconds."""
@@ -81,15 +104,32 @@ class Legs:
         await until(nothing_held, _POLL_SECONDS, _SETTLE_SECONDS)
         return usage
 
-    async def _leg(self, reuse: bool, cache: Cache) -> LegResult:
+    async def _open_side(self, reuse: bool, cache: Cache, exits: AsyncExitStack) -> _Side:
         router = self._deployment.routers[ON if reuse else OFF]
-        async with make_client(router.url, self._tenants[_tenant(reuse, cache)]) as client:
-            with self._progress.task(f"Conversation with reuse {'on' if reuse else 'off'}, P's cache {cache}") as task:
-                observer = _Observer(self, router, cache, len(self._turns), task)
-                turns = await hold_conversation(client, self._turns, self._talk, observer.before, observer.after)
-        return LegResult(reuse, cache, turns)
+        client = await exits.enter_async_context(make_client(router.url, self._tenants[_tenant(reuse, cache)]))
+        return _Side(reuse, router, Conversation(client, self._talk))
 
-    async def move_on(self, router: Router, turn: Turn) -> None:
+    async def _take(self, turn: Turn, side: _Side, cache: Cache) -> TurnResult:
+        await self._move_on(side.router, turn)
+        if cache is Cache.EMPTIED:
+            for engine in self._deployment.prefills:
+                await engine.empty_prefix_cache(self._deployment.session)
+        before = await self._counted()
+        result = await side.conversation.take(turn)
+        now = before
+
+        async def counted_all() -> bool:
+            nonlocal now
+            now = await self._counted()
+            return now.read_bytes - before.read_bytes >= result.receipt.read_bytes
+
+        # An engine updates its counters a step later than it answers.
+        await until(counted_all, _POLL_SECONDS, _COUNTED_SECONDS)
+        return dataclasses.replace(
+            result, read_seconds=now.seconds - before.seconds, counted_bytes=now.read_bytes - before.read_bytes
+        )
+
+    async def _move_on(self, router: Router, turn: Turn) -> None:
         """Several P: turn n lands on P number n, as when the one before is busy, drained or gone."""
         prefills = self._deployment.prefills
         if len(prefills) > 1:
@@ -97,50 +137,10 @@ class Legs:
             others = [engine.spec for engine in self._deployment.engines if engine.spec.role is not Role.PREFILL]
             await router.use_engines([chosen.spec, *others], self._deployment.session)
 
-    async def empty_prefill_caches(self) -> None:
-        for engine in self._deployment.prefills:
-            await engine.empty_prefix_cache(self._deployment.session)
-
-    async def counted(self) -> _Counted:
+    async def _counted(self) -> _Counted:
         samples = [await engine.metrics(self._deployment.session) for engine in self._deployment.prefills]
         return _Counted(
             sum(sample.get(_BYTES, 0.0) for sample in samples), sum(sample.get(_SECONDS, 0.0) for sample in samples)
-        )
-
-
-class _Observer:
-    """What happens around each turn of one leg."""
-
-    def __init__(self, legs: Legs, router: Router, cache: Cache, turns: int, task: Task) -> None:
-        self._legs = legs
-        self._router = router
-        self._cache = cache
-        self._turns = turns
-        self._task = task
-        self._before = _Counted(0, 0)
-
-    async def before(self, turn: Turn) -> None:
-        self._task.note(f"turn {turn.number} of {self._turns}")
-        await self._legs.move_on(self._router, turn)
-        if self._cache is Cache.EMPTIED:
-            await self._legs.empty_prefill_caches()
-        self._before = await self._legs.counted()
-
-    async def after(self, result: TurnResult) -> TurnResult:
-        self._task.note(f"turn {result.number} of {self._turns}: first token after {result.ttft_seconds:.2f} s")
-        now = self._before
-
-        async def counted_all() -> bool:
-            nonlocal now
-            now = await self._legs.counted()
-            return now.read_bytes - self._before.read_bytes >= result.receipt.read_bytes
-
-        # An engine updates its counters a step later than it answers.
-        await until(counted_all, _POLL_SECONDS, _COUNTED_SECONDS)
-        return dataclasses.replace(
-            result,
-            read_seconds=now.seconds - self._before.seconds,
-            counted_bytes=now.read_bytes - self._before.read_bytes,
         )
 
 

@@ -31,7 +31,7 @@ def _columns(several: bool) -> list[tuple[str, bool]]:
         columns.append(("prefill\nengine", False))
     columns += [("prompt\ntokens", True), ("read\ntokens", True), ("read\nMB", True), ("read\nfrom", False)]
     columns += [("comp.\noff", True), ("comp.\non", True), ("TTFT\noff", True), ("TTFT\non", True)]
-    return [*columns, ("TTFT\noff/on", True)]
+    return [*columns, ("TTFT\nratio", True)]
 
 
 def _cells(off: TurnResult, on: TurnResult, several: bool) -> list[str | Text]:
