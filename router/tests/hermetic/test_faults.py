@@ -22,6 +22,11 @@ from pdd_e2e.fake_engine import (
     ResetBeforeHeaders,
     Status,
 )
+from pdd_router.config import Limits
+from pdd_router.errors import EngineFailedError, FailureReason
+from pdd_router.flow.turn import Turn, TurnInput
+from pdd_router.openai.request import Endpoint, parse_request
+from pdd_router.policy.chain import chain_of
 
 LONG = [{"role": "user", "content": "Tell me all that you know of lighthouses. " * 12}]
 BEFORE: list[Fault] = [
@@ -227,6 +232,19 @@ async def test_garbage_between_events_is_passed_or_refused_but_ends(cluster: Any
         reply = c.chat(LONG, stream=True)
         with pytest.raises(ValueError, match="Expecting"):
             await reply  # the client's parser sees what the engine wrote: it is the engine's answer
+        await c.until_idle()
+
+
+async def test_nothing_is_tried_again_once_decode_has_answered(cluster: Any) -> None:
+    """The turn itself refuses to, whoever uses it and whatever goes wrong then."""
+    body = {"model": "fake", "messages": LONG, "max_tokens": 2}
+    request = parse_request(Endpoint.CHAT, body, (None, None), Limits())
+    async with cluster(decodes=2) as c:
+        given = TurnInput(request, "id", "tenant", "salt", chain_of(request))
+        with pytest.raises(EngineFailedError):
+            async with Turn(c.router.services, given).opened() as opened:
+                raise EngineFailedError(opened.plan.decode.id.name, FailureReason.DISCONNECTED)
+        assert sum(len(c.legs(engine)) for engine in c.decodes) == 1
         await c.until_idle()
 
 

@@ -86,6 +86,33 @@ async def test_handle_is_not_used_on_a_retry(cluster: Any, fault: Any) -> None:
         assert params(legs[2]) == REQUEST
 
 
+async def test_no_other_handle_is_used_on_a_retry_either(cluster: Any) -> None:
+    async with cluster(prefills=2, config=RETAIN) as c:
+        named: list[Any] = [SYSTEM]
+        await turn(c, named, "one", conversation_id="x")
+        other: list[Any] = [user("quite another text")]
+        await turn(c, other, "two")
+        for engine in c.prefills:
+            engine.script(Status(500))
+        await turn(c, other, "three", conversation_id="x")  # by its name the first handle, by its text the second
+        legs = sorted((leg for engine in c.prefills for leg in c.legs(engine)), key=lambda leg: leg.received_at)
+        assert params(legs[2])["proof"]
+        assert params(legs[3]) == REQUEST
+
+
+async def test_handle_outlives_a_turn_that_had_no_use_for_it(cluster: Any) -> None:
+    async with cluster(config=RETAIN) as c:
+        history: list[Any] = [SYSTEM]
+        await turn(c, history, "one")
+        reply = await turn(c, history, "two", n=2, temperature=0.5)
+        assert reply.receipt["arm"] == "DecodeOnly"
+        await turn(c, history, "three")
+        assert params(c.legs(c.prefills[0])[1])["proof"]
+        await turn(c, history, "four")
+        used = [params(leg)["remote_request_id"] for leg in c.legs(c.prefills[0])[1:]]
+        assert len(set(used)) == 2
+
+
 async def test_decode_retry_prefills_afresh(cluster: Any) -> None:
     """Prefill's handle may have been read from by the decode that failed."""
     async with cluster(decodes=2, config=RETAIN) as c:

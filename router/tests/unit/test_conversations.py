@@ -150,6 +150,7 @@ def test_handle_is_taken_once_from_the_longest_prefix() -> None:
     assert known.take_handle(matches[0], {D0, D1}) == {"a": 1}
     assert known.take_handle(matches[0], {D0}) is None
     assert known.take_handle(matches[1], {D0}) is None
+    assert matches[0].handle is None
     entry.handle = Handle({"b": 1}, D0, expires=50)
     clock.now = 50
     assert known.take_handle(matches[0], {D0}) is None, "too old"

@@ -1,6 +1,7 @@
 """What goes to engines and what comes back: legs, parameters, receipts, errors, events."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,6 +40,14 @@ def test_legs_are_copies() -> None:
     prefill_body(request, salt="s", params={"claim": {}})
     decode_body(request, salt="s", params={"claim": {}})
     assert json.dumps(request.body) == before
+
+
+def test_salt_and_parameters_are_the_routers_whatever_was_there() -> None:
+    request = parse_request(Endpoint.COMPLETIONS, {"model": "m", "prompt": "x"}, (None, None), Limits())
+    forged = replace(request, body={**request.body, "cache_salt": "chosen", "kv_transfer_params": {"x": 1}})
+    for leg in (prefill_body, decode_body):
+        body = leg(forged, salt="ours", params={"claim": {}})
+        assert (body["cache_salt"], body["kv_transfer_params"]) == ("ours", {"claim": {}})
 
 
 @pytest.mark.parametrize(

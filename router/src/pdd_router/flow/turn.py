@@ -229,6 +229,8 @@ class Turn:
             prefills=tuple(dict.fromkeys([*latest, *self._match.prefills])),
             at=services.clock(),
             chars=given.chain.chars,
+            # Of a turn that had no use for it (decode alone): still good, until this turn's own replaces it.
+            handle=self._match.handle,
         )
         services.metrics.turns.labels(plan.arm, plan.why).inc()
         services.conversations.remember(given.tenant, given.request.conversation_id, given.chain, served)

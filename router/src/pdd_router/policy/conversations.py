@@ -68,6 +68,12 @@ class Match:
         return tuple(dict.fromkeys(living for served in self.turns for living in served.prefills))[:_MAX_PREFILLS]
 
     @property
+    def handle(self) -> Handle | None:
+        """A retained handle that nobody has taken yet, of the longest prefix that has one."""
+        handles = (served.handle for served in self.turns)
+        return next((handle for handle in handles if handle is not None and not handle.taken), None)
+
+    @property
     def known(self) -> tuple[Living, ...]:
         """Every life that may hold some of it, the likeliest first."""
         return tuple(dict.fromkeys([*(served.decode for served in self.turns), *self.prefills]))
@@ -121,7 +127,6 @@ class Conversations:
             handle = served.handle
             if handle is None or handle.taken or handle.holder not in living:
                 continue
-            served.handle = None
             params = handle.take(self._clock())
             if params is not None:
                 return params
