@@ -5,14 +5,17 @@ A facade: it chooses the scheduler's and the worker's side by mechanism and forw
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, KVConnectorWorkerMetadata
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlBaseConnector, NixlPullConnector
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
+from vllm.platforms import current_platform
 
 from pdd_connector import engine_hooks, metrics
 from pdd_connector.claim_scheduler import ClaimScheduler
+from pdd_connector.nixl_agent import sleeping_progress_thread
 from pdd_connector.recorder import Recorder
 from pdd_connector.retain.scheduler import RetainScheduler
 from pdd_connector.settings import Mechanism, parse_settings
@@ -39,12 +42,13 @@ class PddConnector(NixlPullConnector):  # type: ignore[misc]  # vLLM ships no ty
         if role == KVConnectorRole.SCHEDULER:
             scheduler = ClaimScheduler if claims else RetainScheduler
             self.connector_scheduler = scheduler(vllm_config, self.engine_id, kv_cache_config, settings, self._recorder)
-        elif claims:
-            self.connector_worker = PddWorker(
-                vllm_config, self.engine_id, kv_cache_config, settings.claim.connect_timeout_seconds
-            )
-        else:
-            self.connector_worker = NixlPullConnectorWorker(vllm_config, self.engine_id, kv_cache_config)
+            return
+        with sleeping_progress_thread() if current_platform.is_cpu() else nullcontext():
+            if claims:
+                connect_seconds = settings.claim.connect_timeout_seconds
+                self.connector_worker = PddWorker(vllm_config, self.engine_id, kv_cache_config, connect_seconds)
+            else:
+                self.connector_worker = NixlPullConnectorWorker(vllm_config, self.engine_id, kv_cache_config)
 
     def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:
         super().bind_kv_cache_manager(kv_cache_manager)
