@@ -96,7 +96,7 @@ class Cluster:
     def write_engines(self, engines: list[FakeEngine] | None = None, **changed: str) -> None:
         write_engines(self.folder, self.engines if engines is None else engines, changed)
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = 15.0) -> None:
         """Wait for something that happens in the background."""
         async with asyncio.timeout(seconds):
             while not condition():  # noqa: ASYNC110  # what is waited for is in engines and counters that signal nothing
