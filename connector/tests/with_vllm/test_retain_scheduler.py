@@ -19,13 +19,9 @@ PLAIN = {"do_remote_decode": True, "do_remote_prefill": False, "remote_block_ids
 KEEP = {"retain": {"version": 1, "keep": True}}
 RETAIN = ConnectorSettings(mechanism=Mechanism.RETAIN)
 JUNK = [
-    {"foo": 1},
-    {"do_remote_prefill": False},
-    {"do_remote_decode": False},
-    {"retain": {"version": 1}},
-    {"retain": {"version": 2, "keep": True}},
-    {"retain": {"keep": True}},
-]
+    {"foo": 1}, {"do_remote_prefill": False}, {"do_remote_decode": False},
+    {"retain": {"version": 1}}, {"retain": {"version": 2, "keep": True}}, {"retain": {"keep": True}},
+]  # fmt: skip
 
 pytestmark = pytest.mark.timeout(180)  # the first engine of a run imports torch
 
@@ -285,6 +281,17 @@ def test_handle_of_prefill_is_proven_too(make_engine: Make) -> None:
         assert (result.tokens == answer(PROMPT, 5)) is not stock
 
 
+@pytest.mark.parametrize("proven", [True, False])
+def test_the_lease_of_what_is_given_back_unread_is_not_renewed(make_engine: Make, proven: bool) -> None:
+    prefill, decode = make_engine("Prefill"), make_engine("Decode")
+    handed = prefill.run(PROMPT if proven else tokens_of(100, seed=9), PLAIN)
+    decode.submit(PROMPT, handed.params, max_tokens=20)
+    scheduler = decode.scheduler.connector.connector_scheduler
+    assert scheduler._heartbeat_req_engine  # while it waits, it is
+    decode.scheduler.schedule()
+    assert bool(scheduler._heartbeat_req_engine) is proven
+
+
 # ---- trap 5: a handle used twice ------------------------------------------------------------------------------------
 
 
@@ -369,15 +376,10 @@ def test_fifty_random_turns_are_exact_and_leave_nothing(make_engine: Make) -> No
 
 
 MALFORMED: list[dict[str, Any]] = [
-    {"remote_block_ids": [[-1, 2]]},
-    {"remote_block_ids": [[1], [2]]},
-    {"remote_block_ids": [list(range(1, 5000))]},
-    {"remote_num_tokens": None},
-    {"remote_engine_id": None},
-    {"remote_blocks_expiry_time": None},
-    {"proof": None},
-    {"proof": "00"},
-]
+    {"remote_block_ids": [[-1, 2]]}, {"remote_block_ids": [[1], [2]]}, {"remote_block_ids": [list(range(1, 5000))]},
+    {"remote_num_tokens": None}, {"remote_engine_id": None}, {"remote_blocks_expiry_time": None},
+    {"proof": None}, {"proof": "00"},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", MALFORMED, ids=lambda change: f"{change!r:.40}")
