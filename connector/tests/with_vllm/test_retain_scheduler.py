@@ -320,9 +320,6 @@ def test_a_handle_is_forgotten_when_no_owner_can_hold_it(make_engine: Make, cloc
     assert len(prefill.scheduler.connector.connector_scheduler._used) == 1
 
 
-# ---- expiry and failure ---------------------------------------------------------------------------------------------
-
-
 def test_prefills_lease_is_over_before_decode_reads(make_engine: Make, clock: Any) -> None:
     for stock in (True, False):
         prefill, decode = make_engine("Prefill", stock=stock, num_blocks=20), make_engine("Decode", stock=stock)
