@@ -138,6 +138,8 @@ class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM 
             ENGINE_LOCK,
             engine_unavailable,
             wake_engine,
+            # vLLM 0.33 counts the times its memory was registered anew, after a sleep; 0.32 cannot register it again.
+            lambda: getattr(self, "_registration_generation", 0),
             self._recorder,
         )
         self._channel = ClaimChannel(
@@ -301,4 +303,5 @@ def _as_base_params(read: Read) -> dict[str, Any]:
         "dcp_size": 1,
         "pp_size": 1,
         "remote_num_tokens": None,
+        "remote_registration_generation": read.registration,
     }

@@ -15,10 +15,11 @@ from vllm.platforms import current_platform
 
 from pdd_connector import engine_hooks, metrics
 from pdd_connector.claim_scheduler import ClaimScheduler
+from pdd_connector.kv_transfer_config.check import load_settings
 from pdd_connector.nixl_agent import sleeping_progress_thread
 from pdd_connector.recorder import Recorder
 from pdd_connector.retain.scheduler import RetainScheduler
-from pdd_connector.settings import Mechanism, parse_settings
+from pdd_connector.settings import Mechanism
 from pdd_connector.version import require_supported_versions
 from pdd_connector.worker import PddWorker
 
@@ -36,7 +37,7 @@ class PddConnector(NixlPullConnector):  # type: ignore[misc]  # vLLM ships no ty
         engine_hooks.install()
         # Not NixlPullConnector's: it would make upstream's scheduler and worker, and with them a second NIXL agent.
         NixlBaseConnector.__init__(self, vllm_config, role, kv_cache_config)
-        settings = parse_settings(vllm_config.kv_transfer_config.kv_connector_extra_config)
+        settings = load_settings(vllm_config.kv_transfer_config.kv_connector_extra_config)
         self._recorder = Recorder()
         claims = settings.mechanism is Mechanism.CLAIM
         if role == KVConnectorRole.SCHEDULER:

@@ -80,6 +80,7 @@ class ClaimOwner:
         lock: AbstractContextManager[Any],
         unavailable: Callable[[], RefuseReason | None],
         wake: Callable[[], None],
+        registration: Callable[[], int],
         recorder: OwnerRecorder,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -90,6 +91,7 @@ class ClaimOwner:
         self._lock = lock
         self._unavailable = unavailable
         self._wake = wake
+        self._registration = registration
         self._recorder = recorder
         self._clock = clock
 
@@ -160,7 +162,14 @@ class ClaimOwner:
         if run:
             self._wake()
         self._recorder.claim_granted(len(run), self._clock() - start)
-        return Grant(id=ask.id, engine_id=self._identity.engine_id, blocks=run, claim_id=claim_id, hold_seconds=hold)
+        return Grant(
+            id=ask.id,
+            engine_id=self._identity.engine_id,
+            blocks=run,
+            claim_id=claim_id,
+            hold_seconds=hold,
+            registration=self._registration(),
+        )
 
     def _lookup(self, block_hash: bytes) -> int | None:
         found: list[Block] | None = self._pool.get_cached_block(block_hash, [0])

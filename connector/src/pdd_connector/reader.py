@@ -65,6 +65,7 @@ class Read:
 
     request_id: str
     claim_id: str
+    registration: int
     welcome: Welcome
     remote_blocks: tuple[int, ...]
     local_blocks: tuple[int, ...]
@@ -171,6 +172,7 @@ class ClaimReader:
         question.read = Read(
             request_id=request_id,
             claim_id=taken.grant.claim_id,
+            registration=taken.grant.registration,
             welcome=welcome,
             remote_blocks=tuple(taken.grant.blocks[portion.skip : portion.skip + portion.blocks]),
             local_blocks=tuple(block_ids[first : first + portion.blocks]),

@@ -121,7 +121,22 @@ def parse_settings(extra: Mapping[str, Any]) -> ConnectorSettings:
     )
     if problems:
         raise SettingsError(problems)
-    return ConnectorSettings(**values)
+    settings = ConnectorSettings(**values)
+    if (problem := _check_hold(settings.claim)) is not None:
+        raise SettingsError([problem])
+    return settings
+
+
+def _check_hold(claim: ClaimSettings) -> Problem | None:
+    """A claim must outlast its answer and its read, or every grant comes too late to be used."""
+    needed = claim.timeout_milliseconds + claim.read_timeout_milliseconds
+    if claim.hold_seconds * 1000 > needed:
+        return None
+    path = f"{EXTRA_CONFIG}.claim.hold_seconds"
+    return Problem(
+        path,
+        f"`{path}` must be longer than `timeout_milliseconds` and `read_timeout_milliseconds` together ({needed} ms)",
+    )
 
 
 def settings_as_dict(settings: ConnectorSettings) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class Setup:
             self.lock,
             lambda: self.unavailable,
             self._wake,
+            lambda: 3,
             self.recorder,
             lambda: self.now,
         )
@@ -104,6 +105,7 @@ def test_a_grant_references_what_it_names_and_wakes_the_engine() -> None:
     assert isinstance(grant, Grant)
     assert grant.blocks == [1, 2, 3]
     assert grant.claim_id.startswith(CLAIM_PREFIX)
+    assert grant.registration == 3
     assert [setup.pool.blocks[n].ref_cnt for n in range(6)] == [0, 1, 1, 1, 0, 0]
     assert setup.owner.holding
     assert setup.wakes == 1, "an idle engine must step to see the completion notice"

@@ -124,7 +124,9 @@ _SETTINGS = st.builds(
     recompute_threshold_tokens=st.integers(0, 1_000_000),
     revision_group=st.text(max_size=256),
     backends=st.lists(st.sampled_from(["UCX", "LIBFABRIC"]), min_size=1).map(tuple),
-    claim=_section(ClaimSettings),
+    claim=_section(ClaimSettings).filter(
+        lambda claim: claim.hold_seconds * 1000 > claim.timeout_milliseconds + claim.read_timeout_milliseconds
+    ),
     retain=_section(RetainSettings),
 )
 
@@ -151,3 +153,9 @@ def test_any_json_is_read_or_refused(extra: dict[str, Any]) -> None:
         assert error.problems
     else:
         assert parse_settings(settings_as_dict(settings)) == settings
+
+
+def test_a_claim_must_outlast_its_answer_and_its_read() -> None:
+    with pytest.raises(SettingsError, match=r"`kv_connector_extra_config.claim.hold_seconds` must be longer"):
+        parse_settings({"claim": {"hold_seconds": 2}})
+    assert parse_settings({"claim": {"hold_seconds": 3}}).claim.hold_seconds == 3

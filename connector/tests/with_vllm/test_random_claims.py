@@ -72,6 +72,7 @@ class World:
             threading.RLock(),
             lambda: None,
             lambda: None,
+            lambda: 0,
             self.recorder,
             lambda: self.now,
         )

@@ -81,6 +81,7 @@ class Grant(_Message, tag="grant", frozen=True, kw_only=True):
     blocks: Annotated[list[BlockId], msgspec.Meta(max_length=MAX_HASHES)]
     claim_id: Annotated[str, msgspec.Meta(max_length=128)]
     hold_seconds: Annotated[float, msgspec.Meta(ge=0, le=3_600)]
+    registration: Annotated[int, msgspec.Meta(ge=0)] = 0  # of the owner's memory with NIXL; grows when it slept
 
 
 class Refuse(_Message, tag="refuse", frozen=True, kw_only=True):
