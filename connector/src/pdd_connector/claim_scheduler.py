@@ -13,7 +13,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NIXL_CONNECTOR_VERSION
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import NixlPullConnectorScheduler
 
 from pdd_connector.channel import ClaimChannel, derive_key_pair
@@ -22,7 +21,8 @@ from pdd_connector.claims.ledger import ClaimLedger, LedgerLimits
 from pdd_connector.claims.messages import RefuseReason, Welcome
 from pdd_connector.claims.params import Address
 from pdd_connector.claims.peers import PeerBook
-from pdd_connector.claims.support import EngineFacts, revision_group, unsupported
+from pdd_connector.claims.support import revision_group, unsupported
+from pdd_connector.engine_facts import engine_facts, require_supported
 from pdd_connector.engine_hooks import ENGINE_LOCK, engine_unavailable, wake_engine
 from pdd_connector.owner import ClaimOwner, Identity
 from pdd_connector.reader import ClaimReader, Read, ReaderLimits
@@ -43,47 +43,12 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 5.0  # a peer that could not be connected with is tried again after this
 
 
-class UnsupportedEngineError(ValueError):
-    """This engine cannot claim correctly; the message names every reason."""
-
-
 @dataclass
 class _Quarantine:
     """Our blocks that a read given up may still write into: referenced, so that nobody gets them, until all ranks say it has ended."""
 
     blocks: list[Any]
     ranks: set[int] = field(default_factory=set)
-
-
-def engine_facts(
-    vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, settings: ConnectorSettings, host_buffer: bool
-) -> EngineFacts:
-    """The facts that claims depend on, read off vLLM's configuration."""
-    from vllm import __version__
-
-    model, cache, parallel = vllm_config.model_config, vllm_config.cache_config, vllm_config.parallel_config
-    return EngineFacts(
-        vllm_version=__version__,
-        nixl_connector_version=NIXL_CONNECTOR_VERSION,
-        model=model.model,
-        model_revision=str(model.revision),
-        dtype=str(model.dtype),
-        cache_dtype=str(cache.cache_dtype),
-        quantization=str(model.quantization),
-        block_size=cache.block_size,
-        hash_block_size=cache.hash_block_size or cache.block_size,
-        hash_algorithm=str(cache.prefix_caching_hash_algo),
-        kv_groups=tuple(type(group.kv_cache_spec).__name__ for group in kv_cache_config.kv_cache_groups),
-        tp_size=parallel.tensor_parallel_size,
-        revision_group=settings.revision_group,
-        prefix_caching=bool(cache.enable_prefix_caching),
-        pp_size=parallel.pipeline_parallel_size,
-        dp_size=parallel.data_parallel_size,
-        context_parallel_size=max(parallel.decode_context_parallel_size, parallel.prefill_context_parallel_size),
-        speculative=vllm_config.speculative_config is not None,
-        load_failure_policy=vllm_config.kv_transfer_config.kv_load_failure_policy,
-        host_buffer=host_buffer,
-    )
 
 
 class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM ships no types
@@ -99,9 +64,7 @@ class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM 
     ) -> None:
         super().__init__(vllm_config, engine_id, kv_cache_config)
         facts = engine_facts(vllm_config, kv_cache_config, settings, self.use_host_buffer)
-        reasons = unsupported(facts)
-        if reasons:
-            raise UnsupportedEngineError("this engine cannot claim: " + "; ".join(reasons))
+        require_supported(settings.mechanism, unsupported(facts))
         self._settings = settings
         self._recorder = recorder
         self._boot_id = boot_id()

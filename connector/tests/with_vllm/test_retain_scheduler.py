@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_scheduler
 
-from pdd_connector.retain.scheduler import UnsupportedRetainError
+from pdd_connector.engine_facts import UnsupportedEngineError
 from pdd_connector.settings import ConnectorSettings, Direction, Mechanism, RetainSettings
 
 Make = Callable[..., Any]
@@ -174,7 +174,7 @@ def test_trap_1_bidirectional_off_on_prefill(make_engine: Make) -> None:
     second = [*prompt, *result.tokens, 7]
     stock = make_engine("Prefill", stock=True, bidirectional_kv_xfer=False)
     assert not stock.run(second, result.params).finished
-    with pytest.raises(UnsupportedRetainError, match="`bidirectional_kv_xfer` must be true"):
+    with pytest.raises(UnsupportedEngineError, match="`bidirectional_kv_xfer` must be true"):
         make_engine("Prefill", bidirectional_kv_xfer=False)
 
 
@@ -199,7 +199,7 @@ def test_trap_2_host_buffer(make_engine: Make, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(base_scheduler, "current_platform", SimpleNamespace(device_type="cuda"))
     stock = make_engine("Prefill", stock=True)
     assert not stock.run([*prompt, *result.tokens, 7], result.params).finished
-    with pytest.raises(UnsupportedRetainError, match="`kv_buffer_device` must"):
+    with pytest.raises(UnsupportedEngineError, match="`kv_buffer_device` must"):
         make_engine("Prefill")
 
 
@@ -396,5 +396,5 @@ def test_settings_that_cannot_be_retained_are_refused(make_engine: Make) -> None
     engine.kv_cache_config = dataclasses.replace(
         engine.kv_cache_config, kv_cache_groups=engine.kv_cache_config.kv_cache_groups * 2
     )
-    with pytest.raises(UnsupportedRetainError, match="one KV cache group"):
+    with pytest.raises(UnsupportedEngineError, match="one group of full-attention KV cache"):
         engine.retain(RETAIN)

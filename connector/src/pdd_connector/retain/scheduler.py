@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import NixlPullConnectorScheduler
 from vllm.v1.request import RequestStatus
 
+from pdd_connector.claims.support import unsupported
+from pdd_connector.engine_facts import UnsupportedEngineError, engine_facts, require_supported
 from pdd_connector.retain.keep import may_keep
 from pdd_connector.retain.params import Refused, Turn, parse_turn, write_params
 from pdd_connector.retain.proof import encode_proof, provable_blocks, proven_blocks
@@ -32,10 +34,6 @@ if TYPE_CHECKING:
 
 
 _COMPLETE: Final = (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STOPPED)
-
-
-class UnsupportedRetainError(ValueError):
-    """This engine cannot retain correctly; the message says what it must be."""
 
 
 @dataclass(slots=True)
@@ -69,15 +67,12 @@ class RetainScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM
     ) -> None:
         super().__init__(vllm_config, engine_id, kv_cache_config)
         if not self.is_bidirectional_kv_xfer_enabled:
-            raise UnsupportedRetainError(
+            raise UnsupportedEngineError(
                 "`bidirectional_kv_xfer` must be true, or requests that read back wait for ever"
             )
-        if self.use_host_buffer:
-            raise UnsupportedRetainError("`kv_buffer_device` must be the platform's own, or nothing can be read back")
-        if len(kv_cache_config.kv_cache_groups) != 1:
-            raise UnsupportedRetainError("the model must have one KV cache group: only that can be proven by one chain")
-        if vllm_config.speculative_config is not None:
-            raise UnsupportedRetainError("`speculative_config` must not be set: a drafted token may never be confirmed")
+        facts = engine_facts(vllm_config, kv_cache_config, settings, self.use_host_buffer)
+        # A handle names its blocks: the prefix cache may be off.
+        require_supported(settings.mechanism, unsupported(replace(facts, prefix_caching=True)))
         self._settings: Final = settings
         self._recorder: Final = recorder
         # The clock that the base class stamps deadlines with.
