@@ -19,7 +19,8 @@ class InterruptedBySignalError(Exception):
 def run_interruptible(main: Coroutine[Any, Any, None], on_signal: Callable[[], None]) -> None:
     """Run it to its end. The first signal calls `on_signal` and cancels it; later ones change nothing: it is ending already.
 
-    Raises InterruptedBySignalError if a signal cut it short, and whatever it raises by itself.
+    Signals stay harmless when this has returned, until the process ends. Raises InterruptedBySignalError if a signal cut it short,
+    and whatever it raises by itself.
     """
     received: list[signal.Signals] = []
 
@@ -27,14 +28,18 @@ def run_interruptible(main: Coroutine[Any, Any, None], on_signal: Callable[[], N
         loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(main)
 
-        def interrupt(number: signal.Signals) -> None:
-            received.append(number)
-            if len(received) == 1:
-                on_signal()
-                task.cancel()
+        def interrupt() -> None:
+            on_signal()
+            task.cancel()
 
+        def note(number: int, _: object) -> None:
+            received.append(signal.Signals(number))
+            if len(received) == 1:
+                loop.call_soon_threadsafe(interrupt)
+
+        # Not the loop's own handlers: those go with the loop, and a second Ctrl-C just then would end the process half-way.
         for number in _SIGNALS:
-            loop.add_signal_handler(number, interrupt, number)
+            signal.signal(number, note)
         await task
 
     try:
@@ -42,4 +47,7 @@ def run_interruptible(main: Coroutine[Any, Any, None], on_signal: Callable[[], N
     except asyncio.CancelledError:
         if not received:
             raise
+        # Python puts its own handlers aside when it ends; ignored signals it leaves alone.
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         raise InterruptedBySignalError(received[0]) from None

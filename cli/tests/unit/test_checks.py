@@ -44,11 +44,11 @@ def test_whole_blocks_before(emptied: Pair, prompt_before: int, generated: int, 
 
 
 def test_reads_everything(emptied: Pair, kept: Pair) -> None:
-    assert checks.check_reads_everything(emptied.on, 32).held
-    assert checks.check_reads_everything(kept.off, 32).held
-    assert not checks.check_reads_everything(emptied.off, 32).held
+    assert checks.check_reads_everything(emptied.on, 32, 64).held
+    assert checks.check_reads_everything(kept.off, 32, 64).held
+    assert not checks.check_reads_everything(emptied.off, 32, 64).held
     one_block_less = with_receipt(emptied.on, 3, read_tokens=emptied.on.turns[3].receipt.read_tokens - 32)
-    found = checks.check_reads_everything(one_block_less, 32)
+    found = checks.check_reads_everything(one_block_less, 32, 64)
     assert not found.held
     assert found.detail.startswith("turn 4 found")
 
@@ -99,6 +99,15 @@ def test_longest_turn_counts(emptied: Pair) -> None:
 
 def test_a_claim_that_was_too_slow_asks_about_the_machine(emptied: Pair) -> None:
     late = with_receipt(emptied.on, 2, read_tokens=0, outcome="Late")
-    assert "busy" in checks.check_reads_everything(late, 32).detail
+    assert "busy" in checks.check_reads_everything(late, 32, 64).detail
     empty = with_receipt(emptied.on, 2, read_tokens=0, outcome="Empty")
-    assert "busy" not in checks.check_reads_everything(empty, 32).detail
+    assert "busy" not in checks.check_reads_everything(empty, 32, 64).detail
+
+
+def test_what_is_not_worth_asking_for_is_not_missed(kept: Pair) -> None:
+    """P's own cache lacks one block of 32 tokens: less than the threshold of 64 is computed."""
+    own = kept.on.turns[4].receipt.local_tokens
+    one_block = with_receipt(kept.on, 4, local_tokens=own - 32)
+    assert checks.check_reads_everything(one_block, 32, 64).held
+    two_blocks = with_receipt(kept.on, 4, local_tokens=own - 64)
+    assert not checks.check_reads_everything(two_blocks, 32, 64).held

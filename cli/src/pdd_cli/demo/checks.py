@@ -42,17 +42,23 @@ def whole_blocks_before(leg: LegResult, index: int, block_size: int) -> int:
     return usable // block_size * block_size
 
 
-def check_reads_everything(leg: LegResult, block_size: int) -> Check:
-    """Every warm turn found all whole blocks of the turns before, by reading them or in P's own cache."""
+def check_reads_everything(leg: LegResult, block_size: int, threshold_tokens: int) -> Check:
+    """Every warm turn found all whole blocks of the turns before, by reading them or in P's own cache.
+
+    What P's own cache lacks is not asked for if it is less than `threshold_tokens`: computing it is cheaper.
+    """
     for index in range(1, len(leg.turns)):
         receipt = leg.turns[index].receipt
         found, wanted = receipt.read_tokens + receipt.local_tokens, whole_blocks_before(leg, index, block_size)
-        if found < wanted:
+        worth_asking = wanted - receipt.local_tokens >= threshold_tokens
+        if found < wanted and worth_asking:
             busy = "; is this machine busy with something else?" if receipt.outcome in _TOO_SLOW else ""
             detail = f"turn {index + 1} found {found} tokens of {wanted} ({receipt.outcome}){busy}"
             return Check("history reused", False, detail)
     return Check(
-        "history reused", True, f"all {len(leg.turns) - 1} warm turns reused every whole block of the turns before"
+        "history reused",
+        True,
+        f"all {len(leg.turns) - 1} warm turns reused every whole block of the turns before that was worth reading",
     )
 
 

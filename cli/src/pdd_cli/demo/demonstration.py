@@ -24,16 +24,18 @@ from pdd_cli.terminal import TerminalProgress
 
 # Two busy cores answer later than the product's defaults allow for, and move bytes at a tenth of a network card's rate.
 # A read must fit into what is left of the hold, or it is not begun.
+_THRESHOLD_TOKENS = 64
 _CONNECTOR = {
+    "recompute_threshold_tokens": _THRESHOLD_TOKENS,
     "claim": {
         "timeout_milliseconds": 3000,
         "read_timeout_milliseconds": 20_000,
         "hold_seconds": 60,
         "connect_timeout_seconds": 60,
-    }
+    },
 }
 # Every turn is to go through P, however little it adds: that is what is shown.
-_ROUTER = {"runOnDecodeBelowTokens": 0}
+_ROUTER = {"runOnDecodeBelowTokens": 0, "recomputeThresholdTokens": _THRESHOLD_TOKENS}
 _MARGIN_TOKENS = 200
 
 
@@ -104,7 +106,7 @@ class Demonstration:
         first = pairs[0]
         found = [
             checks.check_same_replies(every_leg),
-            checks.check_reads_everything(first.on, EngineOptions().block_size),
+            checks.check_reads_everything(first.on, EngineOptions().block_size, _THRESHOLD_TOKENS),
             checks.check_read_bytes(first.on),
         ]
         if first.cache is Cache.EMPTIED:

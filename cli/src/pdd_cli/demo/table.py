@@ -26,10 +26,10 @@ def pair_table(pair: Pair) -> Table:
 
 def _columns(several: bool) -> list[tuple[str, bool]]:
     """(heading, right-justified). Narrow: all of it must fit into 80 columns."""
-    columns = [("turn", True), ("role", False)]
-    if several:
-        columns.append(("prefill\nengine", False))
-    columns += [("prompt\ntokens", True), ("read\ntokens", True), ("read\nMB", True), ("read\nfrom", False)]
+    columns = [("turn", True), ("prefill\nengine" if several else "role", False)]
+    columns += [("prompt\ntokens", True), ("read\ntokens", True)]
+    columns += [] if several else [("read\nMB", True)]
+    columns += [("read\nfrom", False)]
     columns += [("comp.\noff", True), ("comp.\non", True), ("TTFT\noff", True), ("TTFT\non", True)]
     return [*columns, ("TTFT\nratio", True)]
 
@@ -39,11 +39,10 @@ def _cells(off: TurnResult, on: TurnResult, several: bool) -> list[str | Text]:
     read = receipt.read_tokens > 0
     return [
         str(on.number),
-        "tool" if on.is_tool_result else "user",
-        *([receipt.prefill] if several else []),
+        receipt.prefill if several else "tool" if on.is_tool_result else "user",
         f"{on.prompt_tokens:,}",
         f"{receipt.read_tokens:,}" if read else "-",
-        f"{receipt.read_bytes / 1e6:.1f}" if read else "-",
+        *([] if several else [f"{receipt.read_bytes / 1e6:.1f}" if read else "-"]),
         (receipt.owner or "?") if read else f"({receipt.outcome})",
         f"{off.receipt.computed_tokens:,}",
         f"{receipt.computed_tokens:,}",
