@@ -10,7 +10,7 @@ from pdd_e2e.engines.node import HELD_GAUGE, Node
 from pdd_e2e.engines.prompts import token_ids
 from pdd_e2e.engines.sets import CLAIM_KEY, HOLD_SECONDS
 from pdd_e2e.engines.tap import ClaimTap
-from pdd_e2e.engines.world import World, claim
+from pdd_e2e.engines.world import World, claim, connect
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
 BLOCK = 32
@@ -21,7 +21,7 @@ async def owner_dies_while_being_read(claims: World, salt: str) -> None:
     prompt = token_ids(8 * BLOCK + 3)
     await claims.decode.ask(prompt, cache_salt=salt)
     async with ClaimTap(claims.decode.address, CLAIM_KEY) as tap:
-        assert await claims.prefills[1].introduce([tap.address]) == [tap.address]
+        await connect(claims.prefills[1], [tap.address])
 
         async def die(_grant: Json) -> None:
             await claims.decode.kill()
@@ -38,14 +38,18 @@ async def reader_dies_holding_a_claim(reader: Node, owner: Node, salt: str) -> N
     prompt = token_ids(8 * BLOCK + 3)
     await owner.ask(prompt, cache_salt=salt)
     async with ClaimTap(owner.address, CLAIM_KEY) as tap:
-        assert await reader.introduce([tap.address]) == [tap.address]
+        await connect(reader, [tap.address])
+
+        dead = asyncio.Event()
 
         async def die(_grant: Json) -> None:
             await reader.kill()
+            dead.set()
 
         tap.before["grant"] = die
         asking = asyncio.ensure_future(reader.ask(prompt, cache_salt=salt, **claim(tap.address)))
         (outcome,) = await asyncio.gather(asking, return_exceptions=True)
+        await dead.wait()
     assert isinstance(outcome, Exception)
     await owner.wait_metric(HELD_GAUGE, 0.01, HOLD_SECONDS)
     await owner.wait_unheld(2 * HOLD_SECONDS)
@@ -88,7 +92,7 @@ async def test_a_terminated_owner_drains_and_lends_no_more(claims: World, salt: 
     """SIGTERM while it serves: the stream ends whole, a claim meanwhile is refused or finds nobody, and the process ends."""
     prompt = token_ids(6 * BLOCK + 3)
     held = await claims.decode.ask(prompt, cache_salt=salt)
-    stream = asyncio.ensure_future(claims.decode.ask(prompt, 250, streamed=True, cache_salt=salt))
+    stream = asyncio.ensure_future(claims.decode.ask(prompt, 120, streamed=True, cache_salt=salt))
     await claims.decode.wait_metric("vllm:num_requests_running", 1)
     claims.decode.terminate()
     outcomes = set()
@@ -97,7 +101,7 @@ async def test_a_terminated_owner_drains_and_lends_no_more(claims: World, salt: 
         check_same(answer, held.cut(1))
         outcomes.add((answer.receipt["outcome"], answer.receipt["reason"]))
         await claims.forget(claims.prefill)
-    assert len((await stream).tokens) == 250
+    assert len((await stream).tokens) == 120
     assert ("Refused", "Stopping") in outcomes
     assert outcomes <= {("Read", None), ("Refused", "Stopping"), ("Unconnected", None), ("Late", None)}
     async with asyncio.timeout(60):

@@ -15,7 +15,7 @@ from pdd_e2e.engines.node import Node
 from pdd_e2e.engines.prompts import token_ids
 from pdd_e2e.engines.sets import CLAIM_KEY
 from pdd_e2e.engines.tap import ClaimTap
-from pdd_e2e.engines.world import World, claim
+from pdd_e2e.engines.world import World, claim, connect
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(600)]
 BLOCK = 32
@@ -52,7 +52,7 @@ async def test_an_owner_that_is_receiving_them_grants_nothing(claims: World, sal
     reference = await claims.reference.ask(prompt, 3)
     await first.ask(prompt, cache_salt=salt)
     async with ClaimTap(first.address, CLAIM_KEY) as tap:
-        assert await claims.decode.introduce([tap.address]) == [tap.address]
+        await connect(claims.decode, [tap.address])
         granted = asyncio.Event()
 
         async def stop_the_first(_grant: Json) -> None:

@@ -140,9 +140,9 @@ class Node:
 
     async def kill(self) -> None:
         """End all its processes at once, by SIGKILL."""
+        self.stopped = True
         self._signal(signal.SIGKILL)
         await self.process.stop()
-        self.stopped = True
 
     def _signal(self, number: signal.Signals) -> None:
         os.killpg(self._group(), number)

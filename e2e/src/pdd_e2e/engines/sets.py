@@ -57,7 +57,7 @@ _OPTIONS = EngineOptions(
     max_model_len=LIMIT_TOKENS,
     development_api=True,
     environment={"PDD_CLAIM_KEY": CLAIM_KEY},
-    arguments=("--max-num-batched-tokens", "128", "--shutdown-timeout", "20"),
+    arguments=("--max-num-batched-tokens", "128", "--shutdown-timeout", "60"),
 )
 _SMALL_CACHE = replace(_OPTIONS, cache_blocks=48)
 """Decode's: three of the longest prompts fill it, so tests can make it evict and preempt."""

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 
 from pdd_cli.local.stack import LocalStack
+from pdd_cli.local.waiting import until
 from pdd_e2e.engines.answers import Answer, Json, check_same
 from pdd_e2e.engines.held import BLOCK, Holdings, whole_blocks
 from pdd_e2e.engines.node import Node, Prompt
@@ -64,6 +65,17 @@ class Turn:
         check_same(self.decode, self.reference)
 
 
+async def connect(reader: Node, owners: Sequence[Json]) -> None:
+    """Introduce a reader to these owners until it is connected with all of them. Raises AssertionError if it is not within two minutes."""
+
+    async def connected() -> bool:
+        answered = await reader.introduce(owners)
+        return all(owner in answered for owner in owners)
+
+    if not await until(connected, every_seconds=1.0, timeout_seconds=120):
+        raise AssertionError(f"{reader.name} cannot be connected with all of {owners}")
+
+
 class World:
     """Engines by role. `holdings` is what they must hold."""
 
@@ -101,12 +113,10 @@ class World:
         await self.stack.wait_ready([node.process for node in nodes])
 
     async def introduce(self) -> None:
-        """Connect every pair; AssertionError if one cannot be."""
+        """Connect every pair; AssertionError if one cannot be within two minutes (a handshake that fails is tried again, as by the router)."""
         for node in self.nodes:
             others = [other.address for other in self.nodes if other is not node]
-            connected = await node.introduce(others)
-            if sorted(map(str, connected)) != sorted(map(str, others)):
-                raise AssertionError(f"{node.name} is connected with {connected} of {others}")
+            await connect(node, others)
         self._introduced = True
 
     async def forget(self, *nodes: Node) -> None:
