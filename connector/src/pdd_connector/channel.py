@@ -244,7 +244,7 @@ class ClaimChannel:
     def _try_send(self, address: Address, message: Hello | Ask | Release) -> bool:
         try:
             self._peer(address).send(encode(message), zmq.NOBLOCK)
-        except zmq.ZMQError:
+        except (zmq.ZMQError, UnicodeError):  # not there, or no name that a resolver takes
             return False
         return True
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import NixlPullConnectorScheduler
@@ -23,12 +22,12 @@ from pdd_connector.claims.params import Address
 from pdd_connector.claims.peers import PeerBook
 from pdd_connector.claims.support import revision_group, unsupported
 from pdd_connector.engine_facts import engine_facts, require_supported
-from pdd_connector.engine_hooks import ENGINE_LOCK, engine_unavailable, wake_engine
+from pdd_connector.engine_hooks import ENGINE_LOCK, engine_unavailable, wake_engine, weight_version
 from pdd_connector.owner import ClaimOwner, Identity
 from pdd_connector.reader import ClaimReader, Read, ReaderLimits
 from pdd_connector.recorder import Recorder
 from pdd_connector.settings import ConnectorSettings
-from pdd_connector.worker import PddConnectorMetadata, PddWorkerMetadata, RankReport, boot_id
+from pdd_connector.step_messages import PddConnectorMetadata, PddWorkerMetadata, RankReport, boot_id
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -41,14 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0  # a peer that could not be connected with is tried again after this
-
-
-@dataclass
-class _Quarantine:
-    """Our blocks that a read given up may still write into: referenced, so that nobody gets them, until all ranks say it has ended."""
-
-    blocks: list[Any]
-    ranks: set[int] = field(default_factory=set)
 
 
 class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM ships no types
@@ -70,7 +61,6 @@ class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM 
         self._boot_id = boot_id()
         self._kv_config = kv_cache_config
         self._in_flight = InFlightSteps()
-        self._quarantine: dict[str, _Quarantine] = {}
         self._rank_connected: dict[int, frozenset[str]] = {}
         role = "Prefill" if vllm_config.kv_transfer_config.kv_role == "kv_producer" else "Decode"
         self._identity = Identity(
@@ -80,6 +70,7 @@ class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM 
             self.side_channel_port,
             self.transfer_tp_size,
             revision_group(facts),
+            weight_version,
         )
         self._keys = derive_key_pair(os.environ.get("PDD_CLAIM_KEY"))
 
@@ -105,8 +96,9 @@ class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM 
             lambda: getattr(self, "_registration_generation", 0),
             self._recorder,
         )
+        address = Address(self.side_channel_host, claim.port + self.vllm_config.parallel_config.data_parallel_index)
         self._channel = ClaimChannel(
-            Address(self.side_channel_host, claim.port),
+            address,
             self._keys,
             self._owner.handle,
             self._owner.tick,
@@ -130,7 +122,7 @@ class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM 
             self._recorder,
         )
         self._channel.start()
-        log.info("Claim channel of group %s on %s:%d", self._identity.group, self.side_channel_host, claim.port)
+        log.info("Claim channel of group %s on %s:%d", self._identity.group, address.host, address.port)
 
     # ---- vLLM's hooks, in the order of a request's life -------------------------------------------------------------------------
 
@@ -188,12 +180,11 @@ class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM 
         return False, receipt.as_params() if receipt is not None else None
 
     def has_pending_push_work(self) -> bool:
-        # With the recorder's news: an engine that takes no step would show its gauges as they were.
         if self._owner.holding:
             return True
         if engine_unavailable() is RefuseReason.STOPPING:
             return False  # only what others still read is waited for
-        return self._reader.busy or bool(self._quarantine) or self._recorder.has_news
+        return self._reader.busy or self._recorder.has_news
 
     def shutdown(self) -> None:
         if hasattr(self, "_channel"):
@@ -209,39 +200,19 @@ class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM 
         first.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
         written: set[int] = set()
         for request_id in scheduler_output.num_scheduled_tokens:
-            blocks = self._manager.get_block_ids(request_id)[0]
-            written.update(written_blocks(blocks, first[request_id], self.block_size))
+            blocks = self._manager.get_blocks(request_id).blocks[0]
+            written.update(block.block_id for block in written_blocks(blocks, first[request_id], self.block_size))
         return written
 
     def _take_report(self, rank: int, report: RankReport) -> None:
         for claim_id in report.claims_read:
             self._owner.read_by_rank(claim_id, rank)
-        for request_id in report.unsettled:
-            self._hold_back(request_id, rank)
-        for request_id in report.settled:
-            self._give_back(request_id, rank)
         if report.connected is not None:
             self._rank_connected[rank] = report.connected
             if len(self._rank_connected) == self.transfer_tp_size:
                 self._peers.workers_connected(frozenset.intersection(*self._rank_connected.values()))
         if report.not_connected:
             self._peers.workers_failed(report.not_connected, time.monotonic())
-
-    def _hold_back(self, request_id: str, rank: int) -> None:
-        read = self._reader.reading(request_id)
-        entry = self._quarantine.get(request_id)
-        if entry is None:
-            blocks = [self._pool.blocks[block] for block in read.local_blocks] if read is not None else []
-            self._pool.touch(blocks)
-            entry = self._quarantine[request_id] = _Quarantine(blocks)
-        entry.ranks.add(rank)
-
-    def _give_back(self, request_id: str, rank: int) -> None:
-        entry = self._quarantine[request_id]
-        entry.ranks.discard(rank)
-        if not entry.ranks:
-            del self._quarantine[request_id]
-            self._pool.free_blocks(entry.blocks)
 
 
 def kv_blocks(kv_cache_config: KVCacheConfig) -> int:

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, KVConnectorWorkerMetadata
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.connector import NixlBaseConnector, NixlPullConnector
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 from vllm.platforms import current_platform
 
 from pdd_connector import engine_hooks, metrics
 from pdd_connector.claim_scheduler import ClaimScheduler
 from pdd_connector.kv_transfer_config.check import load_settings
 from pdd_connector.nixl_agent import sleeping_progress_thread
+from pdd_connector.quarantine import Quarantine
 from pdd_connector.recorder import Recorder
 from pdd_connector.retain.scheduler import RetainScheduler
 from pdd_connector.settings import Mechanism
+from pdd_connector.step_messages import PddWorkerMetadata
 from pdd_connector.version import require_supported_versions
 from pdd_connector.worker import PddWorker
 
@@ -27,10 +28,14 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.outputs import KVConnectorOutput
 
 
 class PddConnector(NixlPullConnector):  # type: ignore[misc]  # vLLM ships no types
     """NIXL pull connector with claims or proven retention."""
+
+    reads_into_freed_blocks = True
+    """Tells `engine_hooks` that every engine with this connector reads, whatever its role."""
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
         require_supported_versions()
@@ -45,16 +50,24 @@ class PddConnector(NixlPullConnector):  # type: ignore[misc]  # vLLM ships no ty
             self.connector_scheduler = scheduler(vllm_config, self.engine_id, kv_cache_config, settings, self._recorder)
             return
         with sleeping_progress_thread() if current_platform.is_cpu() else nullcontext():
-            if claims:
-                connect_seconds = settings.claim.connect_timeout_seconds
-                self.connector_worker = PddWorker(vllm_config, self.engine_id, kv_cache_config, connect_seconds)
-            else:
-                self.connector_worker = NixlPullConnectorWorker(vllm_config, self.engine_id, kv_cache_config)
+            self.connector_worker = PddWorker(vllm_config, self.engine_id, kv_cache_config, settings)
 
     def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:
         super().bind_kv_cache_manager(kv_cache_manager)
+        self._quarantine = Quarantine(kv_cache_manager.block_pool, self._recorder)
         if isinstance(self.connector_scheduler, ClaimScheduler):
             self.connector_scheduler.bind_kv_cache_manager(kv_cache_manager)
+
+    def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
+        report = connector_output.kv_connector_worker_meta
+        if isinstance(report, PddWorkerMetadata):
+            # Before anything else: vLLM is about to free the blocks of the reads that were given up.
+            for rank, of_rank in report.reports.items():
+                self._quarantine.take_report(rank, of_rank.unsettled, of_rank.settled)
+        super().update_connector_output(connector_output)
+
+    def has_pending_push_work(self) -> bool:
+        return super().has_pending_push_work() or self._quarantine.awaited
 
     def take_events(self) -> Any:
         # vLLM calls this once at the end of each step's output, in the order of the steps: the only hook that does.
@@ -63,7 +76,7 @@ class PddConnector(NixlPullConnector):  # type: ignore[misc]  # vLLM ships no ty
         return super().take_events()
 
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
-        return self.connector_worker.build_worker_meta() if isinstance(self.connector_worker, PddWorker) else None
+        return self.connector_worker.build_worker_meta()
 
     def get_kv_connector_stats(self) -> Any:
         return metrics.collect(self._recorder, super().get_kv_connector_stats())

@@ -5,7 +5,9 @@ What the facts mean is decided in `claims/support.py`; both mechanisms are refus
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NIXL_CONNECTOR_VERSION
 
@@ -29,6 +31,10 @@ def require_supported(mechanism: Mechanism, reasons: Sequence[str]) -> None:
         raise UnsupportedEngineError(f"this engine cannot run mechanism {mechanism}: " + "; ".join(reasons))
 
 
+def _hash_of(config: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()
+
+
 def engine_facts(
     vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, settings: ConnectorSettings, host_buffer: bool
 ) -> EngineFacts:
@@ -41,6 +47,7 @@ def engine_facts(
         nixl_connector_version=NIXL_CONNECTOR_VERSION,
         model=model.model,
         model_revision=str(model.revision),
+        model_config=_hash_of(model.hf_config.to_dict()),
         dtype=str(model.dtype),
         cache_dtype=str(cache.cache_dtype),
         quantization=str(model.quantization),
@@ -55,6 +62,7 @@ def engine_facts(
         dp_size=parallel.data_parallel_size,
         context_parallel_size=max(parallel.decode_context_parallel_size, parallel.prefill_context_parallel_size),
         speculative=vllm_config.speculative_config is not None,
+        sleep_mode=bool(model.enable_sleep_mode),
         load_failure_policy=vllm_config.kv_transfer_config.kv_load_failure_policy,
         host_buffer=host_buffer,
     )

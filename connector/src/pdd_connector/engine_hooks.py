@@ -17,7 +17,7 @@ from pdd_connector.claims.messages import RefuseReason
 ENGINE_LOCK = threading.RLock()
 """Held by the engine thread in the methods of LOCKED, and by the channel's thread while it uses the block pool."""
 
-LOCKED = ("schedule", "update_from_output", "add_request", "finish_requests", "reset_prefix_cache")
+LOCKED = ("schedule", "update_from_output", "add_request", "finish_requests", "reset_prefix_cache", "set_pause_state")
 """Methods of vLLM's Scheduler that use the block pool or the connector's state."""
 
 _MARK = "_pdd_wrapped"
@@ -31,6 +31,7 @@ def install() -> None:
 
     for name in LOCKED:
         _wrap(Scheduler, name, _under_lock)
+    _wrap(Scheduler, "__init__", _deferring_frees)
     for loop in (EngineCoreProc, DPEngineCoreProc):
         _wrap(loop, "run_busy_loop", _publishing)
 
@@ -72,6 +73,23 @@ def _under_lock(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(self, *args, **kwargs)
 
     return locked
+
+
+def _deferring_frees(method: Callable[..., Any]) -> Callable[..., Any]:
+    """vLLM keeps a freed block from reuse while a step in flight may still write it, but only on a `kv_consumer`: elsewhere it expects no reads.
+    With this connector every engine reads, so such a step would write into a block that was just read."""
+
+    def deferring(self: Any, *args: Any, **kwargs: Any) -> None:
+        method(self, *args, **kwargs)
+        if getattr(self.connector, "reads_into_freed_blocks", False) and self.vllm_config.max_concurrent_batches > 1:
+            self.defer_block_free = True
+
+    return deferring
+
+
+def weight_version() -> str:
+    """Version of the weights that this engine computes with now; changes where they are updated at run time."""
+    return str(_engine.get_weight_version()) if _engine is not None else ""
 
 
 def _publishing(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -126,7 +126,7 @@ NIXL_WORKER_HOOKS: Final = (
         f"{_NIXL}.base_worker",
         "NixlBaseConnectorWorker",
         "nixl_wrapper xfer_stats _remote_agents _reqs_to_process _reqs_to_send _recving_metadata _recving_transfers "
-        "_recv_failures _invalid_remote_engines tp_mappings transfer_topo dst_num_blocks dst_region_num_blocks "
+        "_recv_failures _invalid_remote_engines tp_mappings transfer_topo _engine_clock_offset dst_num_blocks dst_region_num_blocks "
         "dst_region_group_ids dst_uses_region_group_mapping dst_xfer_side_handles src_xfer_handles_by_block_size "
         "region_group_ids _uses_region_group_mapping _physical_blocks_per_logical_kv_block tp_rank",
     ),
@@ -169,6 +169,7 @@ ENGINE_HOOKS: Final = (
         add_request="request",
         finish_requests="request_ids finished_status",
         reset_prefix_cache="reset_running_requests reset_connector",
+        set_pause_state="pause_state",
         has_requests="",
         make_stats="spec_decoding_stats kv_connector_stats cudagraph_stats perf_stats ec_connector_stats",
     ),
@@ -181,7 +182,10 @@ ENGINE_HOOKS: Final = (
         get_num_free_blocks="",
     ),
     *_attributes(_POOL, "BlockPool", "num_gpu_blocks enable_caching"),
-    *_methods("vllm.v1.core.kv_cache_manager", "KVCacheManager", get_block_ids="request_id"),
+    *_attributes(_SCHEDULER, "Scheduler", "connector defer_block_free vllm_config"),
+    *_methods("vllm.v1.engine.core", "EngineCore", get_weight_version=""),
+    *_methods("vllm.config.vllm", "VllmConfig", max_concurrent_batches=""),
+    *_methods("vllm.v1.core.kv_cache_manager", "KVCacheManager", get_blocks="request_id", get_block_ids="request_id"),
     *_attributes(
         "vllm.v1.request",
         "Request",

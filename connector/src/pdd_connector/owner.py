@@ -56,7 +56,13 @@ class Identity:
     host: str
     port: int
     tp_size: int
-    group: str
+    group: str  # hash of what does not change while it runs
+    weights: Callable[[], str] = lambda: ""  # version of the weights it has just now
+
+    @property
+    def whole_group(self) -> str:
+        """What a peer must have in common with this engine now."""
+        return f"{self.group}/{self.weights()}"
 
 
 class OwnerRecorder(Protocol):
@@ -66,6 +72,16 @@ class OwnerRecorder(Protocol):
     def claim_refused_by_us(self, reason: str) -> None: ...
     def claims_released(self, by: str, count: int = 1) -> None: ...
     def held(self, claims: int, blocks: int) -> None: ...
+
+
+def promised_seconds(hold_seconds: float) -> float:
+    """How long a reader is told that a claim is held: a little less, because two hosts' clocks do not run alike."""
+    return max(0.0, 0.98 * hold_seconds - 0.1)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a side channel's host is reachable on its own machine only, so that two machines may both have it."""
+    return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
 class ClaimOwner:
@@ -134,7 +150,12 @@ class ClaimOwner:
         reason, text = None, ""
         if message.version != PROTOCOL_VERSION:
             reason, text = RefuseReason.VERSION, f"`version` must be {PROTOCOL_VERSION}"
-        elif message.group != self._identity.group:
+        elif is_loopback(message.host) and not is_loopback(self._identity.host):
+            reason, text = (
+                RefuseReason.PLACE,
+                "`VLLM_NIXL_SIDE_CHANNEL_HOST` of the reader must be an address that others reach it by",
+            )
+        elif message.group != self._identity.whole_group:
             reason, text = (
                 RefuseReason.GROUP,
                 "this engine is of another revision group: version, model, revision, dtype or block size differ",
@@ -147,10 +168,11 @@ class ClaimOwner:
     def _grant(self, ask: Ask) -> Grant | Refuse:
         start = self._clock()
         with self._lock:
-            room = self._ledger.room_for(ask.reader)
+            # Asked again under the lock: an engine that is about to sleep must not find its cache lent.
+            room = self._unavailable() or self._ledger.room_for(ask.reader)
             if isinstance(room, RefuseReason):
                 self._recorder.claim_refused_by_us(room.value)
-                return Refuse(id=ask.id, reason=room, message=f"as much is lent as may be: {room}")
+                return Refuse(id=ask.id, reason=room, message=f"nothing more may be lent now: {room}")
             run = longest_run(ask.hashes, self._lookup, self._in_flight, room)
             claim_id = ""
             if run:
@@ -158,7 +180,7 @@ class ClaimOwner:
                 self._pool.touch([self._pool.blocks[block] for block in run])
                 self._ledger.open(claim_id, ask.reader, (ask.host, ask.port), run, start)
             self._recorder.held(self._ledger.held_claims, self._ledger.held_blocks)
-        hold = self._ledger.hold_seconds if run else 0.0
+        hold = promised_seconds(self._ledger.hold_seconds) if run else 0.0
         if run:
             self._wake()
         self._recorder.claim_granted(len(run), self._clock() - start)

@@ -66,6 +66,7 @@ class Read:
     request_id: str
     claim_id: str
     registration: int
+    owner: Address
     welcome: Welcome
     remote_blocks: tuple[int, ...]
     local_blocks: tuple[int, ...]
@@ -78,6 +79,7 @@ class _Taken:
     """A grant that will be read, once there is room: `portion` of it, behind `first_block` local blocks."""
 
     owner: Address
+    welcome: Welcome
     grant: Grant
     first_block: int
     portion: Portion
@@ -161,11 +163,13 @@ class ClaimReader:
             return
         taken, question.taken = question.taken, None
         portion = taken.portion
-        welcome = self._peers.connected(taken.owner)
-        if external_tokens != portion.blocks * self._block_size or welcome is None:
+        if external_tokens != portion.blocks * self._block_size:
+            if external_tokens:
+                raise RuntimeError(f"{external_tokens} tokens are to be read, {portion.blocks} blocks were offered")
             self._release(taken.owner, taken.grant)
-            self._end(question, Outcome.LOCAL if welcome else Outcome.UNCONNECTED)
+            self._end(question, Outcome.LOCAL)
             return
+        # From here on the request waits for its read: it must be queued whatever has become of the owner. One that fails is a miss.
         first = taken.first_block + portion.skip
         now = self._clock()
         proven_until = question.asked_at + taken.grant.hold_seconds
@@ -173,7 +177,8 @@ class ClaimReader:
             request_id=request_id,
             claim_id=taken.grant.claim_id,
             registration=taken.grant.registration,
-            welcome=welcome,
+            owner=taken.owner,
+            welcome=taken.welcome,
             remote_blocks=tuple(taken.grant.blocks[portion.skip : portion.skip + portion.blocks]),
             local_blocks=tuple(block_ids[first : first + portion.blocks]),
             give_up_at=min(now + self._limits.read_seconds, proven_until),
@@ -194,15 +199,14 @@ class ClaimReader:
 
     def read_ended(self, request_id: str, failure: str | None) -> None:
         """The workers are done with a read; `failure` says why it is not used."""
-        self._in_transit.pop(request_id, None)
+        read = self._in_transit.pop(request_id, None)
+        if read is not None and failure is not None:  # no completion notice will tell the owner
+            self._channel.send(read.owner, Release(reader=self._identity.engine_id, claim_id=read.claim_id))
         question = self._questions.get(request_id)
         if question is None or question.read is None or question.receipt is not None:
             return
         if failure is not None:
             self._end(question, Outcome.FAILED, failure)
-            owner = self._owner_of(question.read)  # no completion notice will tell it
-            if owner is not None:
-                self._channel.send(owner, Release(reader=self._identity.engine_id, claim_id=question.read.claim_id))
         else:
             self._end(question, Outcome.READ)
 
@@ -300,7 +304,7 @@ class ClaimReader:
             reader=me.engine_id,
             host=me.host,
             port=me.port,
-            group=me.group,
+            group=me.whole_group,
             hashes=[bytes(block_hash) for block_hash in hashes[local_blocks:askable]],
         )
         for owner in asked:
@@ -322,15 +326,18 @@ class ClaimReader:
                 self._end(question, verdict.outcome, verdict.reason)
                 return 0
             owner, grant = verdict.owner, verdict.grant
-        # The answer may be from a while ago (the request waited for room): local blocks may have changed, the hold may be nearly over.
+        # The answer may be from a while ago (the request waited for room): local blocks may have changed, the hold may be nearly over, and
+        # another engine may run at the owner's place, whose blocks of the same numbers are not these.
         portion = usable_portion(inquiry, grant, local_blocks, self._limits.threshold_tokens, self._block_size)
         in_time = now + self._limits.read_seconds <= question.asked_at + grant.hold_seconds
-        if portion is None or not in_time:
+        welcome = self._peers.connected(owner)
+        if portion is None or not in_time or welcome is None or welcome.engine_id != grant.engine_id:
             self._release(owner, grant)
             question.taken = None
-            self._end(question, Outcome.EMPTY if in_time else Outcome.LATE)
+            gone = welcome is None or welcome.engine_id != grant.engine_id
+            self._end(question, Outcome.UNCONNECTED if gone else Outcome.EMPTY if in_time else Outcome.LATE)
             return 0
-        question.taken = _Taken(owner, grant, inquiry.first_block, portion)
+        question.taken = _Taken(owner, welcome, grant, inquiry.first_block, portion)
         return portion.blocks * self._block_size
 
     def _introduced(self, question: _Question) -> int | None:
@@ -348,7 +355,7 @@ class ClaimReader:
         question.receipt = Receipt(
             outcome=outcome,
             reason=reason,
-            owner=self._owner_of(read) if read else None,
+            owner=read.owner if read else None,
             prompt_tokens=question.prompt_tokens,
             local_tokens=question.local_tokens,
             read_tokens=tokens,
@@ -361,14 +368,11 @@ class ClaimReader:
         if read:
             self._recorder.read(f"{read.welcome.role}To{self._identity.role}", tokens, size)
 
-    def _owner_of(self, read: Read) -> Address | None:
-        return self._peers.address_of(read.welcome.engine_id)
-
     def _greet(self, owner: Address) -> None:
         if not self._peers.greet(owner, self._clock()):
             return
         me = self._identity
-        hello = Hello(id=secrets.token_bytes(16), reader=me.engine_id, host=me.host, port=me.port, group=me.group)
+        hello = Hello(id=secrets.token_bytes(16), reader=me.engine_id, host=me.host, port=me.port, group=me.whole_group)
         self._greeted[hello.id] = owner
         self._channel.send(owner, hello)
 
@@ -377,7 +381,7 @@ class ClaimReader:
         if isinstance(arrival.answer, Welcome) and arrival.answer.engine_id != self._identity.engine_id:
             self._peers.welcomed(address, arrival.answer)
         else:
-            self._peers.failed(address, self._clock())
+            self._peers.not_welcomed(address, self._clock())
 
     def _ask_answered(self, arrival: Arrival) -> None:
         answer = arrival.answer

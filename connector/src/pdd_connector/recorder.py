@@ -86,6 +86,7 @@ METRICS: Final = (
     ),
     Metric("retain_expired", Kind.COUNTER, "Kept requests whose time was over before anyone read them."),
     Metric("blocks_retained", Kind.GAUGE, "Blocks kept for later turns now."),
+    Metric("blocks_quarantined", Kind.GAUGE, "Own blocks that a read given up may still write into."),
     Metric("proof_mismatch", Kind.COUNTER, "Handles of which less was proven than they cover."),
 )
 BY_NAME: Final = {metric.name: metric for metric in METRICS}
@@ -191,6 +192,10 @@ class Recorder:
     def retain_refused(self, reason: str) -> None:
         """Nothing was kept for a request, or its handle was not used."""
         self._count("retain_refused", reason)
+
+    def quarantined(self, blocks: int) -> None:
+        """So many own blocks are kept back from now on."""
+        self._set("blocks_quarantined", blocks)
 
     def proof_mismatch(self) -> None:
         """A handle covers more than it proves for this prompt."""

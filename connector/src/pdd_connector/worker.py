@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults, KVConnectorWorkerMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlConnectorMetadata, ReqMeta
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 
 from pdd_connector.claims.messages import Welcome
-from pdd_connector.owner import CLAIM_PREFIX
+from pdd_connector.notices import NoticeFilter
+from pdd_connector.settings import ConnectorSettings, Mechanism
+from pdd_connector.step_messages import PddConnectorMetadata, PddWorkerMetadata, RankReport, boot_id
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -27,69 +28,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A read that was given up may still write into its blocks. This long after, its connection is closed, which ends it for certain.
-QUARANTINE_SECONDS = 30.0
 # vLLM's null block: no request reads it, so a first read between two engines can safely use it as source and target.
 NULL_BLOCK = 0
-
-
-def boot_id() -> str:
-    """This host's boot: two processes with the same one share the monotonic clock."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-class PddConnectorMetadata(NixlConnectorMetadata):  # type: ignore[misc]  # vLLM ships no types
-    """What the scheduler tells the workers each step, besides what the base connector tells them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.boot_id = ""
-        self.connect: list[Welcome] = []
-        self.read_limits: dict[str, tuple[float, float]] = {}  # request: give up at, proven until (monotonic seconds)
-
-
-@dataclass
-class RankReport:
-    """What one worker tells the scheduler."""
-
-    connected: frozenset[str] | None = None  # engine ids; None: as before
-    not_connected: frozenset[str] = frozenset()  # could not be connected
-    claims_read: tuple[str, ...] = ()  # all notices of these claims have come
-    unsettled: frozenset[str] = frozenset()  # reads given up that may still write into their blocks
-    settled: frozenset[str] = frozenset()
-    failures: dict[str, str] = field(default_factory=dict)  # request: why its read is not used
-
-
-class PddWorkerMetadata(KVConnectorWorkerMetadata):  # type: ignore[misc]  # vLLM ships no types
-    """Reports by rank; `aggregate` puts those of all workers of an engine together."""
-
-    def __init__(self, reports: dict[int, RankReport]) -> None:
-        self.reports = reports
-
-    def aggregate(self, other: PddWorkerMetadata) -> PddWorkerMetadata:
-        """Both reports: of different ranks, in the same step."""
-        return PddWorkerMetadata({**self.reports, **other.reports})
-
-
-class _NoticeFilter:
-    """NIXL's agent, with the claims' completion notices taken out of what the base worker sees: to it they are unknown requests."""
-
-    def __init__(self, agent: Any, on_notice: Callable[[str], None]) -> None:
-        self._agent = agent
-        self._on_notice = on_notice
-        self._prefix = CLAIM_PREFIX.encode()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._agent, name)
-
-    def get_new_notifs(self) -> dict[str, list[bytes]]:
-        others: dict[str, list[bytes]] = {}
-        for agent, notices in self._agent.get_new_notifs().items():
-            ours = [notice for notice in notices if notice.startswith(self._prefix)]
-            for notice in ours:
-                self._on_notice(notice.decode("ascii", errors="replace"))
-            others[agent] = [notice for notice in notices if notice not in ours]
-        return others
+# How far the estimate of another host's clock may be off, against deadlines that an owner stamped (Retain).
+CLOCK_ERROR_SECONDS = 0.5
+# A transfer that was given up and has not ended after this is reported, once.
+STUCK_SECONDS = 30.0
 
 
 @dataclass
@@ -102,38 +46,59 @@ class _Connection:
 
 
 @dataclass
-class _Quarantined:
+class _GivenUp:
+    """A read that was given up and may still write."""
+
     handles: list[int]
     engine_id: str
-    until: float
+    stuck_at: float
+    reported: bool = False
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Of one read: give up then; what arrives from `proven_until` on proves nothing. `expiry`: an owner's engine id and deadline on its own clock (Retain)."""
+
+    give_up_at: float
+    proven_until: float = float("inf")
+    expiry: tuple[str, float] | None = None
 
 
 class PddWorker(NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM ships no types
-    """One worker's part of claims."""
+    """One worker's part of either mechanism. Times in seconds, on the host's monotonic clock, which vLLM's perf_counter is too."""
 
     def __init__(
-        self, vllm_config: VllmConfig, engine_id: str, kv_cache_config: KVCacheConfig, connect_seconds: float
+        self, vllm_config: VllmConfig, engine_id: str, kv_cache_config: KVCacheConfig, settings: ConnectorSettings
     ) -> None:
         super().__init__(vllm_config, engine_id, kv_cache_config)
         agent: Any = self.nixl_wrapper
-        self.nixl_wrapper: Any = _NoticeFilter(agent, self._on_notice)
-        self._connect_seconds = connect_seconds
+        leases = settings.mechanism is Mechanism.RETAIN
+        self.nixl_wrapper: Any = NoticeFilter(agent, self._on_claim_read, leases=leases)
+        self._connect_seconds = settings.claim.connect_timeout_seconds
+        self._read_seconds = settings.claim.read_timeout_milliseconds / 1e3
         self._boot_id = boot_id()
         self._connections: dict[str, _Connection] = {}
         self._usable: frozenset[str] = frozenset()
-        self._limits: dict[str, tuple[float, float]] = {}
+        self._limits: dict[str, _Limits] = {}
         self._timed_out: set[str] = set()
         self._abandoned: set[str] = set()
-        self._quarantine: dict[str, _Quarantined] = {}
-        self._notices: dict[str, int] = {}
+        self._given_up: dict[str, _GivenUp] = {}
         self._report = RankReport()
 
     # ---- vLLM's hooks ---------------------------------------------------------------------------------------------------------
 
-    def start_load_kv(self, metadata: PddConnectorMetadata) -> None:
-        for order in metadata.connect:
-            self._connect(order, metadata.boot_id)
-        self._limits.update(metadata.read_limits)
+    def start_load_kv(self, metadata: NixlConnectorMetadata) -> None:
+        now = time.monotonic()
+        for request_id, meta in metadata.reqs_to_recv.items():
+            if meta.awaiting_kvs and meta.remote is not None:
+                expiry = meta.remote.blocks_expiry_time
+                of_owner = (meta.remote.engine_id, expiry) if expiry is not None else None
+                self._limits[request_id] = _Limits(now + self._read_seconds, expiry=of_owner)
+        if isinstance(metadata, PddConnectorMetadata):
+            for order in metadata.connect:
+                self._connect(order, metadata.boot_id)
+            for request_id, (give_up_at, proven_until) in metadata.read_limits.items():
+                self._limits[request_id] = _Limits(give_up_at, proven_until)
         super().start_load_kv(metadata)
 
     def get_transfer_results(self) -> KVConnectorTransferResults:
@@ -141,11 +106,11 @@ class PddWorker(NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM ships no
         results = super().get_transfer_results()
         now = time.monotonic()
         for request_id in results.finished_recving:
-            _, proven_until = self._limits.pop(request_id, (0.0, float("inf")))
+            limits = self._limits.pop(request_id, None)
             if request_id in results.failed_recving:
                 self._report.failures[request_id] = "Timeout" if request_id in self._timed_out else "Transfer"
                 self._timed_out.discard(request_id)
-            elif now >= proven_until:
+            elif limits is not None and now >= self._proven_until(limits):
                 # The owner may have let the blocks go before the last byte was read.
                 results.failed_recving.add(request_id)
                 self._report.failures[request_id] = "Timeout"
@@ -166,25 +131,35 @@ class PddWorker(NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM ships no
             return
         super()._read_blocks_for_req(req_id, meta)
 
-    # ---- completion notices (as owner) -----------------------------------------------------------------------------------------
+    def _cleanup_remote_engine(self, engine_id: str, *, log_eviction: bool = True) -> None:
+        # The base worker knows neither reads given up nor first reads: an engine that any of them still uses is kept until they end.
+        if engine_id in self._in_use():
+            return
+        super()._cleanup_remote_engine(engine_id, log_eviction=log_eviction)
 
-    def _on_notice(self, notice: str) -> None:
-        """`<claim id>:<readers>`: one of so many workers of the reader has read this worker's part."""
-        claim_id, _, readers = notice.rpartition(":")
-        if not readers.isdigit():
-            log.warning("Ignored a malformed completion notice")
-            return
-        count = self._notices.get(claim_id, 0) + 1
-        if count < int(readers):
-            self._notices[claim_id] = count
-            return
-        self._notices.pop(claim_id, None)
+    def shutdown(self) -> None:
+        self._given_up.clear()
+        self._connections.clear()
+        super().shutdown()
+
+    def _in_use(self) -> set[str]:
+        probing = {engine_id for engine_id, connection in self._connections.items() if connection.probes}
+        return probing | {entry.engine_id for entry in self._given_up.values()}
+
+    def _on_claim_read(self, claim_id: str) -> None:
         self._report.claims_read += (claim_id,)
 
     # ---- reads ------------------------------------------------------------------------------------------------------------------
 
+    def _proven_until(self, limits: _Limits) -> float:
+        if limits.expiry is None:
+            return limits.proven_until
+        engine_id, expiry = limits.expiry
+        offset = self._engine_clock_offset.get(engine_id)
+        return limits.proven_until if offset is None else float(expiry - offset - CLOCK_ERROR_SECONDS)
+
     def _give_up_late_reads(self, now: float) -> None:
-        late = [r for r, (give_up_at, _) in self._limits.items() if now >= give_up_at and r in self._recving_metadata]
+        late = [r for r, limits in self._limits.items() if now >= limits.give_up_at and r in self._recving_metadata]
         for request_id in late:
             del self._limits[request_id]
             meta = self._recving_metadata[request_id]
@@ -192,8 +167,8 @@ class PddWorker(NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM ships no
             if handles is None:
                 self._abandoned.add(request_id)  # still waits for its handshake
             elif handles:
-                self._quarantine[request_id] = _Quarantined(handles, meta.remote.engine_id, now + QUARANTINE_SECONDS)
-                self._report.unsettled |= {request_id}
+                self._given_up[request_id] = _GivenUp(handles, meta.remote.engine_id, now + STUCK_SECONDS)
+                self._report.unsettled[request_id] = tuple(meta.local_block_ids[0])
             # The base worker reports it as failed at its next poll. Without block ids: those would make the scheduler compute in place, into blocks
             # that the read may still write; a failed request without them gets new ones.
             self._recving_metadata[request_id] = replace(meta, local_block_ids=([],), local_physical_block_ids=([],))
@@ -201,27 +176,23 @@ class PddWorker(NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM ships no
             self._timed_out.add(request_id)
 
     def _settle(self, now: float) -> None:
-        for request_id, entry in list(self._quarantine.items()):
+        for request_id, entry in list(self._given_up.items()):
             entry.handles = [handle for handle in entry.handles if not self._ended(handle)]
-            if entry.handles and now >= entry.until:
-                for handle in entry.handles:
-                    self._try_release_xfer_handle(request_id, handle)
-                entry.handles = []
-                if entry.engine_id in self._remote_agents:
-                    log.warning("Closed the connection to engine %s: a read given up did not end", entry.engine_id)
-                    self._cleanup_remote_engine(entry.engine_id)
             if not entry.handles:
-                del self._quarantine[request_id]
-                self._report.settled |= {request_id}
+                del self._given_up[request_id]
+                self._report.settled += (request_id,)
+            elif now >= entry.stuck_at and not entry.reported:
+                entry.reported = True
+                log.error("A read from engine %s does not end; its blocks stay out of use", entry.engine_id)
 
     def _ended(self, handle: int) -> bool:
+        """Whether NIXL says that the transfer is over, one way or the other. A status that cannot be had says nothing."""
         try:
             if self.nixl_wrapper.check_xfer_state(handle) == "PROC":
                 return False
-            self.nixl_wrapper.release_xfer_handle(handle)
-        except Exception:  # noqa: BLE001  # NIXL raises a family of its own; whatever it is, the transfer has ended if release works
-            return bool(self._try_release_xfer_handle("quarantine", handle))
-        return True
+        except Exception as error:  # noqa: BLE001  # NIXL raises a family of its own
+            log.warning("State of a read that was given up: %s", error)
+        return bool(self._try_release_xfer_handle("given up", handle))
 
     # ---- connections --------------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from pdd_connector.owner import CLAIM_PREFIX, ClaimOwner, Identity
 from pdd_connector.recorder import Recorder
 
 HASHES = [bytes([n]) * 32 for n in range(10)]
-ME = Identity("owner", "Decode", "10.0.0.2", 5601, 1, "g")
+ME = Identity("owner", "Decode", "10.0.0.2", 5601, 1, "g", lambda: "w1")
 
 
 @dataclass
@@ -81,13 +81,21 @@ class Setup:
     def _wake(self) -> None:
         self.wakes += 1
 
-    def ask(self, *hashes: bytes, reader: str = "reader", group: str = "g", version: int = 1, port: int = 5600) -> Any:
+    def ask(
+        self,
+        *hashes: bytes,
+        reader: str = "reader",
+        group: str = "g/w1",
+        version: int = 1,
+        port: int = 5600,
+        host: str = "10.0.0.1",
+    ) -> Any:
         return self.owner.handle(
             Ask(
                 version=version,
                 id=b"i" * 16,
                 reader=reader,
-                host="10.0.0.1",
+                host=host,
                 port=port,
                 group=group,
                 hashes=list(hashes),
@@ -139,7 +147,7 @@ def test_every_way_a_claim_ends_returns_its_references_once(way: str) -> None:
             setup.now = 15
             setup.owner.tick()
         elif way == "death":
-            setup.owner.handle(Hello(id=b"i" * 16, reader="successor", host="10.0.0.1", port=5600, group="g"))
+            setup.owner.handle(Hello(id=b"i" * 16, reader="successor", host="10.0.0.1", port=5600, group="g/w1"))
         else:
             setup.owner.close()
         assert setup.references == 0
@@ -159,7 +167,13 @@ def test_another_readers_release_does_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [({"group": "other"}, RefuseReason.GROUP), ({"version": 2}, RefuseReason.VERSION)],
+    [
+        ({"group": "other/w1"}, RefuseReason.GROUP),
+        ({"group": "g/w2"}, RefuseReason.GROUP),
+        ({"version": 2}, RefuseReason.VERSION),
+        ({"host": "localhost"}, RefuseReason.PLACE),
+        ({"host": "127.0.0.7"}, RefuseReason.PLACE),
+    ],
 )
 def test_strangers_are_refused(change: dict[str, Any], reason: RefuseReason) -> None:
     setup = Setup()
@@ -186,5 +200,18 @@ def test_limits_refuse_and_shorten() -> None:
 
 
 def test_a_hello_is_welcomed() -> None:
-    welcome = Setup().owner.handle(Hello(id=b"i" * 16, reader="r", host="h", port=1, group="g"))
+    welcome = Setup().owner.handle(Hello(id=b"i" * 16, reader="r", host="h", port=1, group="g/w1"))
     assert welcome == Welcome(id=b"i" * 16, engine_id="owner", role="Decode", host="10.0.0.2", port=5601, tp_size=1)
+
+
+def test_a_reader_is_told_a_little_less_than_the_claim_is_held() -> None:
+    grant = Setup(hold_seconds=15).ask(*HASHES[:3])
+    assert 14 < grant.hold_seconds < 15
+
+
+def test_an_engine_that_begins_to_sleep_between_question_and_lock_lends_nothing() -> None:
+    setup = Setup()
+    states = iter([None, RefuseReason.ASLEEP])
+    setup.owner._unavailable = lambda: next(states)
+    assert setup.ask(*HASHES[:3]).reason is RefuseReason.ASLEEP
+    assert setup.references == 0

@@ -33,7 +33,6 @@ def test_the_way_to_a_connection() -> None:
     assert book.connected(A) == welcome()
     assert not book.connecting
     assert not book.undecided([A])
-    assert book.address_of("e1") == A
 
 
 def test_a_failed_peer_is_greeted_again_after_a_while() -> None:

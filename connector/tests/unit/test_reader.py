@@ -17,7 +17,7 @@ from pdd_connector.reader import ClaimReader, Read, ReaderLimits
 from pdd_connector.recorder import Recorder
 
 BLOCK = 32
-ME = Identity("me", "Prefill", "10.0.0.1", 5600, 1, "g")
+ME = Identity("me", "Prefill", "10.0.0.1", 5600, 1, "g", lambda: "w")
 OWNERS = [Address(host=f"10.0.0.{n}", port=6600) for n in range(2, 7)]
 HASHES = [bytes([n]) * 32 for n in range(20)]
 LIMITS = ReaderLimits(threshold_tokens=64, answer_seconds=0.15, read_seconds=2, connect_seconds=30, max_owners_asked=3)
@@ -236,6 +236,49 @@ def test_a_grant_of_another_engine_at_the_place_is_not_used(bench: Bench) -> Non
     assert receipt(bench).outcome is Outcome.UNCONNECTED
     assert bench.released() == [f"claim-{OWNERS[0].host}"]
     assert any(isinstance(message, Hello) for _, message in bench.sent), "the new engine is greeted at once"
+
+
+@pytest.mark.parametrize("what", ["lost", "replaced"])
+def test_a_grant_whose_owner_is_gone_by_the_time_there_is_room_is_not_offered(bench: Bench, what: str) -> None:
+    bench.matched()
+    bench.answer(OWNERS[0], bench.grant(OWNERS[0], 10))
+    assert bench.matched() == 320
+    bench.peers.forget(OWNERS[0])
+    if what == "replaced":
+        bench.peers.greet(OWNERS[0], bench.now)
+        bench.peers.welcomed(
+            OWNERS[0], Welcome(id=b"i" * 16, engine_id="e2", role="Decode", host="h", port=1, tp_size=1)
+        )
+        bench.peers.workers_connected({"e2"})
+    assert bench.matched() == 0, "blocks of these numbers on another engine are other blocks"
+    assert receipt(bench).outcome is Outcome.UNCONNECTED
+    assert bench.released() == [f"claim-{OWNERS[0].host}"]
+
+
+def test_a_read_that_was_offered_is_queued_even_if_the_owner_is_lost_meanwhile(bench: Bench) -> None:
+    """The scheduler has parked the request until its read ends: one that is not queued would never end."""
+    bench.matched()
+    bench.answer(OWNERS[0], bench.grant(OWNERS[0], 10))
+    assert bench.matched() == 320
+    bench.peers.forget(OWNERS[0])
+    bench.reader.allocated("r", list(range(11)), 320)
+    (read,) = bench.reader.take_reads()
+    assert read.welcome.engine_id == f"at-{OWNERS[0].host}", "of the engine that granted, whatever runs there now"
+
+
+def test_a_late_answer_to_an_older_hello_says_nothing_about_a_connected_peer(bench: Bench) -> None:
+    bench.peers.not_welcomed(OWNERS[0], bench.now)
+    assert bench.peers.connected(OWNERS[0]) is not None
+
+
+def test_the_owner_of_an_aborted_requests_failed_read_is_told(bench: Bench) -> None:
+    bench.matched()
+    bench.answer(OWNERS[0], bench.grant(OWNERS[0], 10))
+    bench.matched()
+    bench.reader.allocated("r", list(range(11)), 320)
+    bench.reader.request_ended("r")
+    bench.reader.read_ended("r", "Timeout")
+    assert bench.released() == [f"claim-{OWNERS[0].host}"]
 
 
 def test_a_refusal_and_an_unreachable_owner_end_the_question(bench: Bench) -> None:

@@ -11,6 +11,7 @@ GOOD = EngineFacts(
     nixl_connector_version=14,
     model="m",
     model_revision="r",
+    model_config="c",
     dtype="float32",
     cache_dtype="auto",
     quantization="None",
@@ -25,6 +26,7 @@ GOOD = EngineFacts(
     dp_size=1,
     context_parallel_size=1,
     speculative=False,
+    sleep_mode=False,
     load_failure_policy="recompute",
     host_buffer=False,
 )
@@ -51,6 +53,7 @@ def test_an_ordinary_engine_claims() -> None:
         ({"speculative": True}, "`speculative_config`"),
         ({"load_failure_policy": "fail"}, "`kv_load_failure_policy`"),
         ({"host_buffer": True}, "`kv_buffer_device`"),
+        ({"sleep_mode": True}, "`enable_sleep_mode`"),
     ],
 )
 def test_each_reason_names_what_must_change(change: dict[str, object], names: str) -> None:
@@ -66,6 +69,7 @@ def test_each_reason_names_what_must_change(change: dict[str, object], names: st
         {"nixl_connector_version": 15},
         {"model": "n"},
         {"model_revision": "s"},
+        {"model_config": "yarn"},
         {"dtype": "bfloat16"},
         {"cache_dtype": "fp8"},
         {"quantization": "fp8"},

@@ -65,7 +65,7 @@ class World:
         self.recorder = Recorder()
         ledger = ClaimLedger(LedgerLimits(HOLD_SECONDS, max_claims_per_reader=8, max_blocks=BLOCKS // 2), ranks=1)
         self.owner = ClaimOwner(
-            Identity("owner", "Decode", "h", 1, 1, "g"),
+            Identity("owner", "Decode", "h", 1, 1, "g", lambda: "w"),
             ledger,
             self.engine.in_flight,
             self.engine.pool,
@@ -85,7 +85,7 @@ class World:
         hashes = [*self.rng.choice(self.engine.chains[-20:] or [[]])]
         if not hashes or self.rng.random() < 0.2:
             hashes.insert(self.rng.randint(0, len(hashes)), self.rng.randbytes(32))
-        message = Ask(id=b"i" * 16, reader=self.readers[place], host="h", port=5600 + place, group="g", hashes=hashes)
+        message = Ask(id=b"i" * 16, reader=self.readers[place], host="h", port=5600 + place, group="g/w", hashes=hashes)
         before = {block.block_id: block.ref_cnt for block in self.engine.pool.blocks}
         answer = self.owner.handle(message)
         self.asked += 1
@@ -122,7 +122,7 @@ class World:
         else:
             place = int(reader.split("-")[1])
             self.readers[place] = f"reader-{place}-{self.asked}"
-            self.owner.handle(Hello(id=b"i" * 16, reader=self.readers[place], host="h", port=5600 + place, group="g"))
+            self.owner.handle(Hello(id=b"i" * 16, reader=self.readers[place], host="h", port=5600 + place, group="g/w"))
 
     def settle(self) -> None:
         """Requests end, steps finish, and whoever still holds a claim never comes back."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class InFlightSteps:
@@ -38,7 +41,7 @@ class InFlightSteps:
         return len(self._steps)
 
 
-def written_blocks(request_blocks: Sequence[int], first_token: int, block_size: int) -> Sequence[int]:
+def written_blocks(request_blocks: Sequence[T], first_token: int, block_size: int) -> Sequence[T]:
     """The blocks of a request that a step starting at `first_token` may write: that token's block and all behind it.
 
     More than the scheduled tokens need: speculative slots lie behind them, and too many only delays a grant by a step.

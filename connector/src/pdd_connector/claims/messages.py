@@ -16,6 +16,7 @@ MAX_MESSAGE_BYTES = 1 << 20
 MAX_HASHES = 16_384
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+Host = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9._:%-]+$")]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=4_096)]
 BlockId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
@@ -30,6 +31,7 @@ class RefuseReason(StrEnum):
     GROUP = "Group"
     READER_FULL = "ReaderFull"
     OWNER_FULL = "OwnerFull"
+    PLACE = "Place"
     STOPPING = "Stopping"
     ASLEEP = "Asleep"
     UNAUTHENTICATED = "Unauthenticated"
@@ -46,7 +48,7 @@ class Hello(_Message, tag="hello", frozen=True, kw_only=True):
 
     id: AskId
     reader: Name
-    host: Name
+    host: Host
     port: Port
     group: Name
 
@@ -57,7 +59,7 @@ class Welcome(_Message, tag="welcome", frozen=True, kw_only=True):
     id: AskId
     engine_id: Name
     role: Name
-    host: Name
+    host: Host
     port: Port
     tp_size: Count
 
@@ -67,7 +69,7 @@ class Ask(_Message, tag="ask", frozen=True, kw_only=True):
 
     id: AskId
     reader: Name
-    host: Name
+    host: Host
     port: Port
     group: Name
     hashes: Annotated[list[BlockHash], msgspec.Meta(min_length=1, max_length=MAX_HASHES)]

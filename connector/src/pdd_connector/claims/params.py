@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from pdd_connector.claims.messages import PROTOCOL_VERSION, Name, Port, RefuseReason
+from pdd_connector.claims.messages import PROTOCOL_VERSION, Host, Port, RefuseReason
 
 MAX_OWNERS = 8
 
@@ -30,7 +30,7 @@ class Outcome(StrEnum):
 class Address(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An engine's claim channel."""
 
-    host: Name
+    host: Host
     port: Port
 
 

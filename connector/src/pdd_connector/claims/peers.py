@@ -75,6 +75,12 @@ class PeerBook:
         """The peer cannot be reached, refuses, or another engine runs there now; it may be greeted again after a while."""
         self._peers[address] = _Peer(PeerState.FAILED, now + self._retry_seconds)
 
+    def not_welcomed(self, address: Address, now: float) -> None:
+        """A hello had no answer, or was refused. One sent earlier than the peer's welcome says nothing about it."""
+        peer = self._peers.get(address)
+        if peer is not None and peer.state is PeerState.GREETING:
+            self.failed(address, now)
+
     def forget(self, address: Address) -> None:
         """Another engine runs there now: greet it at the next occasion."""
         self._peers.pop(address, None)
@@ -103,12 +109,6 @@ class PeerBook:
         """How a connected peer is reached; None for any other."""
         peer = self._peers.get(address)
         return peer.welcome if peer is not None and peer.state is PeerState.CONNECTED else None
-
-    def address_of(self, engine_id: str) -> Address | None:
-        """Where an engine that welcomed us is."""
-        return next(
-            (a for a, p in self._peers.items() if p.welcome is not None and p.welcome.engine_id == engine_id), None
-        )
 
     @property
     def connecting(self) -> bool:

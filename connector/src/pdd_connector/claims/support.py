@@ -18,6 +18,7 @@ class EngineFacts:
     nixl_connector_version: int
     model: str
     model_revision: str
+    model_config: str  # hash of the model's resolved configuration: rope scaling and other overrides
     dtype: str
     cache_dtype: str
     quantization: str
@@ -32,6 +33,7 @@ class EngineFacts:
     dp_size: int
     context_parallel_size: int
     speculative: bool
+    sleep_mode: bool
     load_failure_policy: str
     host_buffer: bool
 
@@ -41,6 +43,7 @@ _GROUP_FIELDS = (
     "nixl_connector_version",
     "model",
     "model_revision",
+    "model_config",
     "dtype",
     "cache_dtype",
     "quantization",
@@ -91,6 +94,10 @@ def unsupported(facts: EngineFacts) -> list[str]:
         (
             facts.speculative,
             "`speculative_config` must not be set: a drafted token may be filed before it is confirmed",
+        ),
+        (
+            facts.sleep_mode,
+            "`enable_sleep_mode` must be off: what NIXL has registered is not the memory of an engine that has slept",
         ),
         (
             facts.load_failure_policy != "recompute",
