@@ -25,7 +25,7 @@ def test_table_has_every_turn_and_fits_into_80_columns(emptied: Pair) -> None:
     rows = [line.split() for line in text.splitlines() if line.strip()[:1].isdigit()]
     assert [row[0] for row in rows] == ["1", "2", "3", "4", "5"]
     assert rows[0][3:6] == ["-", "-", "(Empty)"]
-    assert rows[4] == ["5", "user", "1,080", "1,024", "47.2", "decode-0", "1,080", "56", "10.80", "1.00", "10.8"]
+    assert rows[4] == ["5", "user", "1,080", "1,024", "47", "decode-0", "1,080", "56", "10.80", "1.00", "10.8"]
     assert rows[3][1] == "tool"
 
 

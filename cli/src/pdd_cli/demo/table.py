@@ -42,7 +42,7 @@ def _cells(off: TurnResult, on: TurnResult, several: bool) -> list[str | Text]:
         receipt.prefill if several else "tool" if on.is_tool_result else "user",
         f"{on.prompt_tokens:,}",
         f"{receipt.read_tokens:,}" if read else "-",
-        *([] if several else [f"{receipt.read_bytes / 1e6:.1f}" if read else "-"]),
+        *([] if several else [f"{receipt.read_bytes / 1e6:.0f}" if read else "-"]),
         (receipt.owner or "?") if read else f"({receipt.outcome})",
         f"{off.receipt.computed_tokens:,}",
         f"{receipt.computed_tokens:,}",
