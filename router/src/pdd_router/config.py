@@ -218,14 +218,20 @@ class RouterConfig(_Section):
         )
 
 
-def parse_config(text: str) -> RouterConfig:
-    """Raises ConfigError with one line that names the field."""
+def parse_yaml(text: str, what: str) -> object:
+    """``what`` is the subject of the ConfigError that is raised where the text cannot be read, for whatever reason."""
     try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
+        # PyYAML lets its converters' own errors out: 2024-99-99, !!bool x, !!timestamp x, a number of 5000 digits.
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
-        raise ConfigError(f"the file must be valid YAML{where}") from None
+        raise ConfigError(f"{what} must be valid YAML{where}") from None
+
+
+def parse_config(text: str) -> RouterConfig:
+    """Raises ConfigError with one line that names the field."""
+    data = parse_yaml(text, "the file")
     if not isinstance(data, dict):
         raise ConfigError("the file must hold a mapping of settings")
     try:

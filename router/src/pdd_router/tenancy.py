@@ -12,9 +12,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 
-import yaml
-
-from pdd_router.config import CacheIsolation, ConfigError
+from pdd_router.config import CacheIsolation, ConfigError, parse_yaml
 from pdd_router.errors import UnauthorizedError
 
 ANONYMOUS = "anonymous"
@@ -48,10 +46,7 @@ class ApiKeys:
 
 def parse_api_keys(text: str) -> ApiKeys:
     """``key: tenant`` a line. Raises ConfigError, which never shows a key."""
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError("the API keys file must be valid YAML") from None
+    data = parse_yaml(text, "the API keys file")
     if not isinstance(data, dict) or not data:
         raise ConfigError("the API keys file must be a mapping of keys to tenants")
     for key, tenant in data.items():

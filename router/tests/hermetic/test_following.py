@@ -66,6 +66,7 @@ async def test_bad_file_keeps_the_last_good_state(cluster: Any) -> None:
                 "engines: [{name: a, role: Decode, url: 'ftp://x'}]",
                 "engines: [{name: a, role: Decode, url: 'http://u:p@x'}]",
                 "[]",
+                "engines: [{name: a, role: Decode, url: 'http://x', group: 2024-99-99}]",  # YAML's own converters fail
             )
         ):
             (c.folder / "engines.yaml").write_text(text)

@@ -11,10 +11,23 @@ from pydantic import BaseModel
 from pdd_router.__main__ import main
 from pdd_router.config import ConfigError, Mechanism, RouterConfig, load_config, parse_config
 from pdd_router.endpoints.discovery import parse_engines
+from pdd_router.tenancy import parse_api_keys
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 GOOD = "enginesFile: engines.yaml\nlisten: {port: 0}\n"
 RETAIN = GOOD + "mechanism: Retain\n"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2024-99-99", "9" * 5000, "[" * 3000, "!!int x", "!!float x", "!!bool x", "!!timestamp x", "&a [*a", "1:" * 200 + "1.5",
+    ],
+)  # fmt: skip
+def test_text_that_yaml_cannot_convert_is_refused_like_any_other(value: str) -> None:
+    for parse in (parse_config, parse_engines, parse_api_keys):
+        with pytest.raises(ConfigError, match="valid YAML"):
+            parse(f"x: {value}")
 
 
 @pytest.mark.parametrize(

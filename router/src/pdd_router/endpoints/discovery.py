@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from pdd_router.config import ConfigError, describe_validation
+from pdd_router.config import ConfigError, describe_validation, parse_yaml
 from pdd_router.endpoints.engine import ClaimAddress, Engine, EngineId, Role
 
 
@@ -49,10 +48,7 @@ class _File(BaseModel):
 
 def parse_engines(text: str) -> tuple[Engine, ...]:
     """Raises ConfigError with one line; an empty list is valid (everything drained)."""
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError("the engines file must be valid YAML") from None
+    data = parse_yaml(text, "the engines file")
     if not isinstance(data, dict):
         raise ConfigError("the engines file must hold `engines`")
     try:
