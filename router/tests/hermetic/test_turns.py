@@ -1,5 +1,7 @@
 """Turns through a real router and fake engines: what each leg is asked, what the client sees."""
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -307,3 +309,22 @@ def engine_named(c: Any, name: str) -> Any:
 
 def last_leg(c: Any, name: str) -> Any:
     return c.legs(engine_named(c, name))[-1]
+
+
+async def test_stream_over_http_1_0_ends_with_the_connection(cluster: Any) -> None:
+    """What nginx speaks to its upstreams unless told otherwise."""
+    async with cluster() as c:
+        host, port = c.router.url.removeprefix("http://").split(":")
+        body = json.dumps({"model": "fake", "messages": [{"role": "user", "content": "hi"}], "stream": True})
+        for version, chunked in (("1.0", False), ("1.1", True)):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            head = f"POST /v1/chat/completions HTTP/{version}\r\nHost: r\r\nConnection: close\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write((head + body).encode())
+            async with asyncio.timeout(5):
+                answer, _, events = (await reader.read()).partition(b"\r\n\r\n")
+            writer.close()
+            assert answer.startswith(f"HTTP/{version} 200 ".encode())
+            assert (b"Transfer-Encoding: chunked" in answer) is chunked
+            assert events.endswith(b"0\r\n\r\n" if chunked else b"data: [DONE]\n\n")
+        await c.until_idle()

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from pdd_router.config import Mechanism
 from pdd_router.errors import (
@@ -97,7 +97,8 @@ class Relay:
         response = web.StreamResponse(
             headers={**self.headers(), "Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
         )
-        response.enable_chunked_encoding()
+        if request.version >= HttpVersion11:  # before, the end of the connection is the end of the message
+            response.enable_chunked_encoding()
         await response.prepare(request)
         try:
             await self._pump(stream, response)
