@@ -22,6 +22,7 @@ from pdd_connector.retain.scheduler import RetainScheduler
 from pdd_connector.settings import Mechanism
 from pdd_connector.step_messages import PddWorkerMetadata
 from pdd_connector.version import require_supported_versions
+from pdd_connector.waiting import nap_instead_of_yielding
 from pdd_connector.worker import PddWorker
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class PddConnector(NixlPullConnector):  # type: ignore[misc]  # vLLM ships no ty
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
         require_supported_versions()
         engine_hooks.install()
+        if current_platform.is_cpu():
+            nap_instead_of_yielding()
         # Not NixlPullConnector's: it would make upstream's scheduler and worker, and with them a second NIXL agent.
         NixlBaseConnector.__init__(self, vllm_config, role, kv_cache_config)
         settings = load_settings(vllm_config.kv_transfer_config.kv_connector_extra_config)
