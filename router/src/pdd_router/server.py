@@ -82,3 +82,8 @@ class RouterSite(web.BaseSite):
             )
 
         self._server = await loop.create_server(protocol, self._host, self._port, backlog=1024, reuse_address=True)
+        for listening in self._server.sockets:
+            # Connections inherit it. aiohttp never waits for a whole answer to be taken, nor for what is left at a close.
+            listening.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(self._limits.client_write_timeout_seconds * 1000)
+            )

@@ -5,6 +5,7 @@ import gc
 import json
 import random
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,6 +99,21 @@ async def test_client_that_reads_nothing_is_given_up(cluster: Any) -> None:
             (leg,) = c.legs(c.decodes[0])
             await c.until(lambda: leg.aborted_at is not None)
         await c.until_idle()
+
+
+async def test_client_that_does_not_read_whole_answers_is_cut_off(cluster: Any) -> None:
+    """Else its connection, and the answers with it, would stay for as long as it likes."""
+    async with cluster(config={"limits": {"clientWriteTimeoutSeconds": 0.3}}) as c:
+        host, port = c.router.url.removeprefix("http://").split(":")
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(client, (host, int(port)))
+            ends = f"{int(port):04X} 0100007F:{client.getsockname()[1]:04X} 01"  # the router's, established
+            assert ends in Path("/proc/net/tcp").read_text()
+            await loop.sock_sendall(client, b"GET /metrics HTTP/1.1\r\nHost: r\r\n\r\n" * 600)
+            await c.until(lambda: ends not in Path("/proc/net/tcp").read_text(), seconds=10)
 
 
 async def test_thousand_mixed_requests_leave_nothing(cluster: Any) -> None:
