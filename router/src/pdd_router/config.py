@@ -110,6 +110,7 @@ class Limits(_Section):
     max_queued_requests: Annotated[int, Field(ge=0, le=1_000_000)] = 1024
     max_conversations: Count = 200_000
     queue_timeout_seconds: Seconds = 30.0
+    idle_timeout_seconds: Seconds = 75.0
     body_timeout_seconds: Seconds = 60.0
     client_write_timeout_seconds: Seconds = 60.0
     request_timeout_seconds: Seconds = 1800.0

@@ -75,6 +75,7 @@ class RouterSite(web.BaseSite):
                 server,
                 loop=loop,
                 access_log=_NO_ACCESS_LOG,
+                keepalive_timeout=self._limits.idle_timeout_seconds,  # counts until a request's headers are whole
                 auto_decompress=False,  # a compressed body is refused, so it must not be unpacked either
                 # A little more than the router's own limit, so that its own, better worded refusal comes first.
                 max_field_size=self._limits.max_header_bytes + 1024,

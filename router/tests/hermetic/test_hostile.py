@@ -275,6 +275,30 @@ async def test_broken_http_is_refused_in_openai_form(cluster: Any) -> None:
         assert (await c.post(CHAT, changed(GOOD_CHAT))).status == 200
 
 
+@pytest.mark.parametrize(
+    "begun",
+    [b"", b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /"],
+)
+async def test_headers_that_never_end_are_given_up(cluster: Any, begun: bytes) -> None:
+    async with cluster(config={"limits": {"idleTimeoutSeconds": 0.3}}) as c:
+        host, port = c.router.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(begun)
+        trickle = asyncio.create_task(send_slowly(writer if begun else None))  # which must not count as being there
+        async with asyncio.timeout(5):
+            answer = await reader.read()
+        assert answer.count(b"HTTP/1.1") == begun.count(b"\r\n\r\n")
+        trickle.cancel()
+        await asyncio.gather(trickle, return_exceptions=True)
+        writer.close()
+
+
+async def send_slowly(writer: asyncio.StreamWriter | None) -> None:
+    while writer is not None:
+        writer.write(b"a")
+        await asyncio.sleep(0.05)
+
+
 async def test_body_that_never_ends_is_given_up(cluster: Any) -> None:
     async with cluster(config={"limits": {"bodyTimeoutSeconds": 0.2}}) as c:
         host, port = c.router.url.removeprefix("http://").split(":")
