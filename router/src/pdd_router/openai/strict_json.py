@@ -69,9 +69,10 @@ def _finite(text: str) -> float:
 
 
 def _bounded_int(text: str) -> int:
-    if len(text) > 20:
+    value = int(text) if len(text) <= 20 else None
+    if value is None or not -(2**63) <= value < 2**64:
         raise BadRequestError("Integers must fit 64 bits", code="invalid_number")
-    return int(text)
+    return value
 
 
 def _is_deeper(value: object, max_depth: int) -> bool:
