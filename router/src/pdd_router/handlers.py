@@ -143,8 +143,10 @@ async def _read_body(request: web.Request, services: Services) -> bytes:
         raise BadRequestError("`Content-Type` must be application/json", param="Content-Type", status=415)
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise BadRequestError("`Content-Encoding` must not be set", param="Content-Encoding", status=415)
-    if request.charset not in (None, "utf-8", "UTF-8"):
+    if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
         raise BadRequestError("The charset must be utf-8", param="Content-Type", status=415)
+    if (request.content_length or 0) > services.config.limits.max_body_bytes:
+        raise web.HTTPRequestEntityTooLarge(services.config.limits.max_body_bytes)  # at once, not after reading so much
     try:
         async with asyncio.timeout(services.config.limits.body_timeout_seconds):
             return await request.read()

@@ -296,6 +296,26 @@ async def test_headers_that_never_end_are_given_up(cluster: Any, begun: bytes) -
         writer.close()
 
 
+async def test_body_that_says_it_is_too_large_is_refused_at_once(cluster: Any) -> None:
+    async with cluster(config={"limits": {"maxBodyBytes": 1024}}) as c:
+        host, port = c.router.url.removeprefix("http://").split(":")
+        for length, status in ((1025, b" 413 "), (1024, None)):  # control: the other is waited for
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json; charset=Utf-8\r\n"
+                b"Content-Length: %d\r\n\r\n" % length
+            )
+            try:
+                async with asyncio.timeout(5 if status else 0.2):
+                    answer = await reader.readuntil(b"}}")
+            except TimeoutError:
+                assert status is None
+            else:
+                assert status is not None
+                assert status in answer
+            writer.close()
+
+
 async def send_slowly(writer: asyncio.StreamWriter | None) -> None:
     while writer is not None:
         writer.write(b"a")
