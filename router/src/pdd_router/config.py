@@ -99,6 +99,7 @@ class Limits(_Section):
     max_answer_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = 64 << 20
     max_event_bytes: Annotated[int, Field(ge=1024, le=1 << 26)] = 4 << 20
     max_json_depth: Annotated[int, Field(ge=4, le=256)] = 64
+    max_json_values: Count = 1_000_000
     max_messages: Count = 4096
     max_tools: Count = 256
     max_choices: Annotated[int, Field(ge=1, le=1024)] = 16

@@ -119,7 +119,11 @@ async def _read_input(request: web.Request, services: Services) -> TurnInput:
     tenant = _tenant_of(request)
     client = parse_request(
         Endpoint(request.path),
-        parse_object(await _read_body(request, services), max_depth=services.config.limits.max_json_depth),
+        parse_object(
+            await _read_body(request, services),
+            max_depth=services.config.limits.max_json_depth,
+            max_values=services.config.limits.max_json_values,
+        ),
         tuple(request.headers.get(name) for name in CONVERSATION_HEADERS),
         services.config.limits,
     )

@@ -40,7 +40,7 @@ BODY = st.fixed_dictionaries(
 @given(st.binary(max_size=300))
 def test_any_bytes_are_an_object_or_refused(raw: bytes) -> None:
     try:
-        value = parse_object(raw, max_depth=16)
+        value = parse_object(raw, max_depth=16, max_values=1000)
     except BadRequestError:
         return
     assert isinstance(value, dict)
@@ -51,7 +51,7 @@ def test_every_plain_object_passes(value: dict[str, Any]) -> None:
     ints = [item for item in value.values() if isinstance(item, int)]
     if all(abs(item) < 10**18 for item in ints):
         try:
-            assert parse_object(json.dumps(value, ensure_ascii=False).encode(), max_depth=64) == value
+            assert parse_object(json.dumps(value, ensure_ascii=False).encode(), max_depth=64, max_values=1000) == value
         except BadRequestError as error:
             assert error.code == "invalid_number"
 
@@ -113,3 +113,21 @@ def test_no_byte_is_lost_or_added(raw: bytes, sizes: list[int]) -> None:
     kept = raw.strip(b"\r\n")
     assert out.strip(b"\r\n") in raw
     assert parser.pending or len(out.strip()) <= len(kept)
+
+
+def test_values_are_counted_but_not_what_looks_like_them_in_strings() -> None:
+    for text, passes in (
+        ('{"a": [1, 2, 3]}', True),  # commas, brackets and braces: 4
+        ('{"a": [1, 2, 3, 4]}', False),
+        ('{"a": [[], []]}', False),
+        ('{"a": ",,,[[[{{{"}', True),
+        (r'{"a": ",\",\\", "b": ",,,\\\"[["}', True),
+        ('{"a": ",,,,,', False),  # not JSON in any case
+    ):
+        try:
+            parse_object(text.encode(), max_depth=8, max_values=4)
+        except BadRequestError as error:
+            assert not passes
+            assert error.code in ("too_many", "invalid_json")
+        else:
+            assert passes, text

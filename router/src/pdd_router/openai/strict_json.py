@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import NoReturn
 
 from pdd_router.errors import BadRequestError
 
 JsonObject = dict[str, object]
 
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
-def parse_object(raw: bytes, *, max_depth: int) -> JsonObject:
+
+def parse_object(raw: bytes, *, max_depth: int, max_values: int) -> JsonObject:
     """The body's object. Raises BadRequestError with OpenAI's wording of what is wrong."""
+    if _may_hold_more(raw, max_values) and _may_hold_more(_STRING.sub(b"", raw), max_values):
+        raise BadRequestError(f"The request body must not hold more than {max_values} values", code="too_many")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -40,6 +45,12 @@ def parse_object(raw: bytes, *, max_depth: int) -> JsonObject:
     if "\\ud" in text.lower() and _has_lone_surrogate(value):
         raise BadRequestError("Strings must not contain lone surrogates", code="invalid_utf8")
     return value
+
+
+def _may_hold_more(raw: bytes, max_values: int) -> bool:
+    """Each value follows a comma, is the first inside a bracket or is one: so marks are as many as values, or up to twice.
+    In strings they mean nothing, but taking the strings out costs more than counting: only where that may matter."""
+    return raw.count(b",") + raw.count(b"[") + raw.count(b"{") > max_values
 
 
 def _too_deep(max_depth: int) -> BadRequestError:
