@@ -49,4 +49,6 @@ def test_links_in_the_docs_lead_somewhere() -> None:
     for page in tracked("*.md"):
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
             if "://" not in target and not target.startswith("mailto:"):
-                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}, which is not there"
+                assert (page.parent / target).exists(), (
+                    f"{page.relative_to(ROOT)} links to {target}, which is not there"
+                )
