@@ -22,7 +22,7 @@ lengths = st.one_of(near_a_boundary, st.integers(1, LONGEST))
 
 
 @settings(
-    max_examples=14,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     database=None,

@@ -23,9 +23,9 @@ CLAIM_KEY = "a key for the engines of one test run only"
 LIMIT_TOKENS = 512
 BYTES_PER_TOKEN = len(KEPT_LAYERS) * 2 * 3 * 64 * 4  # keys and values, three heads of 64, float32
 
-ANSWER_SECONDS = 10
-READ_SECONDS = 12
-HOLD_SECONDS = 30
+ANSWER_SECONDS = 4
+READ_SECONDS = 10
+HOLD_SECONDS = 20
 CLAIM_SETTINGS: Mapping[str, Any] = {
     "recompute_threshold_tokens": 32,
     "claim": {
