@@ -80,6 +80,7 @@ test-unit: setup ## Tests without engines: one pytest run per member
 
 .PHONY: test-engines
 test-engines: setup ## Tests with real vLLM engines on this machine
+	@echo "== contract on real engines"; cd e2e && ../$(BIN)/python -m pdd_e2e.contract_on_engines
 	@echo "== real engines"; cd e2e && ../$(BIN)/pytest -q tests/engines
 
 .PHONY: clean
