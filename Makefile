@@ -81,7 +81,11 @@ test-unit: setup ## Tests without engines: one pytest run per member
 .PHONY: test-engines
 test-engines: setup ## Tests with real vLLM engines on this machine
 	@echo "== contract on real engines"; cd e2e && ../$(BIN)/python -m pdd_e2e.contract_on_engines
-	@echo "== real engines"; cd e2e && ../$(BIN)/pytest -q tests/engines
+	@echo "== real engines"; cd e2e && ../$(BIN)/pytest -q tests/engines --ignore tests/engines/test_controls.py
+
+.PHONY: test-controls
+test-controls: setup ## The engine suite against the stock connector and with single guards taken out: it must notice
+	@cd e2e && ../$(BIN)/pytest -q tests/engines/test_controls.py
 
 .PHONY: clean
 clean: ## Remove environments and caches
