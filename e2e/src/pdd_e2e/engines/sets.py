@@ -36,7 +36,7 @@ CLAIM_SETTINGS: Mapping[str, Any] = {
         "connect_timeout_seconds": 60,
     },
 }
-RETAIN_SECONDS = 20
+RETAIN_SECONDS = 12
 RETAIN_SETTINGS: Mapping[str, Any] = {
     "mechanism": "Retain",
     "recompute_threshold_tokens": 32,
@@ -48,7 +48,7 @@ RETAIN_SETTINGS: Mapping[str, Any] = {
 }
 STOCK_SETTINGS: Mapping[str, Any] = {
     "kv_recompute_threshold": 32,
-    "kv_lease_duration": 20,
+    "kv_lease_duration": 5,
     "decoder_kv_blocks_ttl": 60,
 }
 
@@ -98,12 +98,12 @@ def retain_stack(ground: Ground) -> LocalStack:
 
 def stock_stack(ground: Ground) -> LocalStack:
     """A pair with vLLM's own NixlConnector."""
-    return LocalStack(_spec(ground, "stock", connector=STOCK_SETTINGS, connector_kind=Connector.STOCK))
+    return _ControlStack("StockConnector", ground, connector=STOCK_SETTINGS, connector_kind=Connector.STOCK)
 
 
 def unguarded_stack(ground: Ground) -> LocalStack:
-    """A pair with our connector, whose guards are taken out (`unguarded/`)."""
-    return _UnguardedStack(_spec(ground, "unguarded", connector=CLAIM_SETTINGS, options=_with_unguarded_connector()))
+    """A pair with our connector, whose guards are taken out."""
+    return _ControlStack("UnguardedConnector", ground, connector=CLAIM_SETTINGS)
 
 
 def _spec(ground: Ground, name: str, **fields: Any) -> StackSpec:
@@ -112,15 +112,19 @@ def _spec(ground: Ground, name: str, **fields: Any) -> StackSpec:
     return StackSpec(ground.python, ground.model, ground.logs / name, options_of={Role.DECODE: decode}, **fields)
 
 
-def _with_unguarded_connector() -> EngineOptions:
-    folder = Path(__file__).parent / "unguarded"
-    return replace(_OPTIONS, environment={**_OPTIONS.environment, "PYTHONPATH": str(folder)})
+class _ControlStack(LocalStack):
+    """Engines with a connector out of `controls/`."""
 
+    def __init__(self, class_name: str, ground: Ground, **fields: Any) -> None:
+        self._class_name = class_name
+        environment = {**_OPTIONS.environment, "PYTHONPATH": str(Path(__file__).parent / "controls")}
+        options = replace(_OPTIONS, environment=environment)
+        super().__init__(_spec(ground, class_name, options=options, **fields))
 
-class _UnguardedStack(LocalStack):
     async def _kv_config(self, role: Role, claim_port: int, private: Path) -> str | None:
         built = await super()._kv_config(role, claim_port, private)
         if built is None:
             return None
-        ours = {"kv_connector": "UnguardedConnector", "kv_connector_module_path": "unguarded_connector"}
+        module = self._class_name.removesuffix("Connector").lower() + "_connector"
+        ours = {"kv_connector": self._class_name, "kv_connector_module_path": module}
         return json.dumps(json.loads(built) | ours)
