@@ -47,6 +47,9 @@ async def run(arguments: list[str]) -> int:
                 file = Path(folder) / f"{mechanism}.json"
                 file.write_text(json.dumps(cards), encoding="utf-8")
                 code = await run_pytest(file, arguments)
+                if code:
+                    print("== once more, what failed", flush=True)
+                    code = await run_pytest(file, ["--last-failed", *arguments])
             if code:
                 return code
     return 0
