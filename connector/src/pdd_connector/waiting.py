@@ -1,8 +1,8 @@
 """Lets vLLM's processes sleep for a moment where they spin, on a host whose cores compute the model.
 
 An engine's processes wait for each other in a loop of `sched_yield`, up to a second after each message. On cores that they share with what they wait
-for, that is worse than waste: a kernel may count each yield as time used (Linux 6.18 does), and a process that has yielded 400,000 times in a second
-is not run again for 5 to 20 s, in the middle of a step. With GPUs the loop is left as it is. No file of vLLM is edited.
+for, that is worse than waste: processes that had yielded 400,000 times in a second were seen not to run again for 5 to 20 s, in the middle of a step
+(on Linux 6.18; why was not shown, a small benchmark did not reproduce it). With GPUs the loop is left as it is. No file of vLLM is edited.
 """
 
 from __future__ import annotations
