@@ -22,7 +22,7 @@ Marked = Callable[[str], list[int]]
 def make_spec(python: Path, mode: str = "", **changes: object) -> StackSpec:
     folder = python.parent
     options = EngineOptions(environment={"STAND_IN": mode})
-    return StackSpec(python=python, model=folder / "model", run_folder=folder / "logs", options=options, **changes)  # type: ignore[arg-type]
+    return StackSpec(python=python, model=folder / "model", run_folder=folder / "logs", options=options, **changes)  # type: ignore[arg-type]  # a table of fields
 
 
 def is_empty(folder: Path) -> bool:

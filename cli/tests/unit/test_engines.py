@@ -12,7 +12,7 @@ KEY = "k" * 43
 
 def make_spec(role: Role = Role.PREFILL, **options: object) -> EngineSpec:
     config = None if role is Role.AGGREGATE else '{"kv_connector":"PddConnector"}'
-    return EngineSpec("e", role, Path("model"), "smol", 8101, 5601, 6601, config, EngineOptions(**options))  # type: ignore[arg-type]
+    return EngineSpec("e", role, Path("model"), "smol", 8101, 5601, 6601, config, EngineOptions(**options))  # type: ignore[arg-type]  # a table of fields
 
 
 def value_of(argv: tuple[str, ...], flag: str) -> str:
