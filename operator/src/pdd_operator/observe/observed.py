@@ -1,0 +1,52 @@
+"""Everything that was read about one PDDeployment at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from pdd_operator.api.names import ObjectRef
+from pdd_operator.api.objects import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseSample:
+    """Counters of all engines of the current group together, added up, at one moment.
+
+    Bytes and tokens that prefill engines read from others (D to P, P to P) and that decode engines read; requests whose history was looked for.
+    """
+
+    taken_at: datetime
+    engines_read: int
+    """How many engines answered."""
+    prefill_bytes_read: float
+    decode_bytes_read: float
+    prefill_tokens_read: float
+    claims_asked: float
+    claims_empty: float
+    claims_refused: Mapping[str, float]
+    """By reason."""
+    claims_late: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseWindow:
+    """Two samples of the same engines; ``before`` None until there are two."""
+
+    before: ReuseSample | None
+    after: ReuseSample | None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """``deployment``: the object as the API server gives it. ``children``: every object labelled as its own, without pods.
+
+    ``pods``: its engine and router pods, terminating ones too. ``now``: aware, UTC.
+    """
+
+    deployment: Manifest
+    children: Mapping[ObjectRef, Manifest]
+    pods: tuple[Manifest, ...]
+    reuse: ReuseWindow
+    now: datetime

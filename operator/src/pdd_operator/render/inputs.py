@@ -1,0 +1,49 @@
+"""What rendering depends on beside the PDDeployment itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Platform(StrEnum):
+    """What an engine image is built for."""
+
+    GPU = "GPU"
+    NEURON = "Neuron"
+    CPU = "CPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Default images. ``connector`` holds the connector's package under ``/pdd-connector`` and is copied into every engine pod."""
+
+    router: str
+    connector: str
+    engine: Mapping[Platform, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RenderSettings:
+    """The operator's own settings as far as they show in objects. ``operator_labels`` select its pods: they may read engines' metrics."""
+
+    images: Images
+    operator_namespace: str
+    operator_labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """Kinds that the cluster has."""
+
+    pod_monitors: bool = False
+    grafana_dashboards: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Pods of the current revision group. None: somebody else decides (an autoscaler), the field is not sent."""
+
+    prefill: int | None
+    decode: int | None
