@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-
-class Platform(StrEnum):
-    """What an engine image is built for."""
-
-    GPU = "GPU"
-    NEURON = "Neuron"
-    CPU = "CPU"
+from pdd_operator.api.accelerators import Platform as Platform
 
 
 @dataclass(frozen=True, slots=True)
