@@ -1,0 +1,82 @@
+"""A pytest plugin: `pytest_plugins = ["pdd_e2e.control_plane.fixtures"]` gives a control plane per session and a namespace per test.
+
+`control_plane`  a LocalControlPlane, started when a test first asks for it
+`namespace`      the name of a new namespace that has its default ServiceAccount; deleted after the test, its pods without grace
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from pdd_e2e.control_plane.errors import ApiError
+from pdd_e2e.control_plane.local_control_plane import LocalControlPlane
+
+_PATIENCE_SECONDS = 2.0
+
+
+@pytest.fixture(scope="session")
+def control_plane(request: pytest.FixtureRequest) -> Iterator[LocalControlPlane]:
+    """One for the whole session. Its logs are kept if any test failed."""
+    say = _printer(request.config)
+    plane = LocalControlPlane(say=say)
+    with _said_when_slow(say, "starting etcd, kube-apiserver and kube-controller-manager ..."):
+        plane.__enter__()
+    try:
+        yield plane
+    finally:
+        plane.keep_logs = request.session.testsfailed > 0
+        plane.__exit__(None, None, None)
+
+
+@pytest.fixture
+def namespace(control_plane: LocalControlPlane) -> Iterator[str]:
+    """A namespace of this test alone."""
+    created = control_plane.api.create(
+        "/api/v1/namespaces",
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "test-"}},
+    )
+    name = str(created["metadata"]["name"])
+    control_plane.wait_for_service_account(name)
+    yield name
+    remove_namespace(control_plane, name)
+
+
+def remove_namespace(plane: LocalControlPlane, name: str) -> None:
+    """Asks for its deletion and does not wait: pods go at once, as there may be no kubelet left to end them."""
+    plane.api.delete(f"/api/v1/namespaces/{name}")
+    for pod in plane.api.items(f"/api/v1/namespaces/{name}/pods"):
+        try:
+            plane.api.delete(f"/api/v1/namespaces/{name}/pods/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+
+def _printer(config: pytest.Config) -> Callable[[str], None]:
+    """Prints to the terminal although output is captured."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+
+    def say(line: str) -> None:
+        if capture is None:
+            sys.stderr.write(f"{line}\n")
+            return
+        with capture.global_and_fixture_disabled():
+            sys.stderr.write(f"\n{line}\n")
+            sys.stderr.flush()
+
+    return say
+
+
+@contextmanager
+def _said_when_slow(say: Callable[[str], None], line: str) -> Iterator[None]:
+    timer = threading.Timer(_PATIENCE_SECONDS, say, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
