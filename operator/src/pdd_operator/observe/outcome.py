@@ -17,14 +17,17 @@ from pdd_operator.render.inputs import Replicas
 class RolloutPlan:
     """Sizes of every revision group at this moment.
 
-    ``replicas``: of the current group, as ``render`` takes them. ``old_replicas``: of StatefulSets of older groups that should have
-    another size than they may have; what is absent is left alone. ``finished``: older groups that are to be deleted. Older groups that are
-    not in it are kept.
+    ``replicas``: of the current group, as ``render`` takes them. None: an autoscaler decides. An int for an autoscaled role means that the
+    rollout decides for now, and no HorizontalPodAutoscaler may target the role meanwhile. ``old_replicas``: of StatefulSets of older groups that
+    should have another size than they may have; what is absent is left alone. ``finished``: older groups that are to be deleted. Older groups that
+    are not in it are kept. ``wanted``: pods per role that the deployment as a whole should have. ``available``: the current group has them, ready.
     """
 
     replicas: Replicas
     old_replicas: Mapping[tuple[str, Component], int] = field(default_factory=dict)
     finished: frozenset[str] = frozenset()
+    wanted: Mapping[Component, int] = field(default_factory=dict)
+    available: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileOutcome:
-    """``revision``: the current revision group, None where the object is invalid. ``rollout``: None where nothing was planned."""
+    """``revision``: the current revision group, None where the object is invalid. ``rollout``: None where nothing was planned.
+
+    ``problems``: field and message of every rule that the spec breaks; empty where it is valid.
+    """
 
     revision: str | None = None
     paused: bool = False
     rollout: RolloutPlan | None = None
     failures: tuple[Failure, ...] = ()
+    problems: tuple[tuple[str, str], ...] = ()
     actions: int = 0
     """Actions that were done or tried in this reconcile; 0 means that nothing differed."""

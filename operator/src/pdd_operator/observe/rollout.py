@@ -11,35 +11,14 @@ In both, a group that is neither current nor the best of the old ones goes at on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pdd_operator.api.labels import ENGINE_COMPONENTS, Component
-from pdd_operator.api.names import ObjectRef, engine_set_name
-from pdd_operator.api.objects import Scale
 from pdd_operator.api.v1alpha1 import Role, Spec, Strategy
 from pdd_operator.observe.groups import GroupFacts, RoleFacts, groups_of
 from pdd_operator.observe.observed import Observed
-
-STATEFUL_SET = ("apps/v1", "StatefulSet")
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutPlan:
-    """``replicas``: pods of the current group per role; None: an autoscaler decides, ``spec.replicas`` is not sent.
-
-    An int for an autoscaled role means that the rollout decides for now: no HorizontalPodAutoscaler may target it meanwhile.
-    ``wanted``: pods per role that the deployment as a whole should have. ``scales`` and ``deletions`` (old group to reason)
-    concern old groups alone; a deleted group goes with everything that carries its label. ``complete``: the current group
-    has all wanted pods ready and no other is left. ``available``: the former alone.
-    """
-
-    current: str
-    replicas: Mapping[Component, int | None]
-    wanted: Mapping[Component, int]
-    scales: tuple[Scale, ...] = ()
-    deletions: Mapping[str, str] = field(default_factory=dict)
-    available: bool = False
-    complete: bool = False
+from pdd_operator.observe.outcome import RolloutPlan
+from pdd_operator.render.inputs import Replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +45,11 @@ def plan_rollout(spec: Spec, revision: str, observed: Observed) -> RolloutPlan:
         component: Sizes(role, int((status.get(component.value) or {}).get("replicas") or 0))
         for component, role in ((Component.PREFILL, spec.prefill), (Component.DECODE, spec.decode))
     }
-    name = str(observed.deployment["metadata"]["name"])
     listed = {str(group.get("revision")) for group in status.get("groups") or []}
-    return decide(name, spec.rollout.strategy, revision, sizes, groups_of(observed), bool(listed - {revision}))
+    return decide(spec.rollout.strategy, revision, sizes, groups_of(observed), bool(listed - {revision}))
 
 
 def decide(
-    name: str,
     strategy: Strategy,
     revision: str,
     sizes: Mapping[Component, Sizes],
@@ -97,13 +74,17 @@ def decide(
     available = all(_is_available(current.roles[part], wanted[part]) for part in ENGINE_COMPONENTS)
     targets = _old_targets(strategy, current, ranked, wanted, available)
     return RolloutPlan(
-        current=revision,
-        replicas=replicas,
+        replicas=Replicas(prefill=replicas[Component.PREFILL], decode=replicas[Component.DECODE]),
+        old_replicas={
+            (group.revision, part): targets[group.revision][part]
+            for group in old
+            if group.revision in targets
+            for part in ENGINE_COMPONENTS
+            if targets[group.revision][part] < group.roles[part].size
+        },
+        finished=frozenset(group.revision for group in old if group.has_objects) - set(targets),
         wanted=wanted,
-        scales=_scales(name, old, targets),
-        deletions=_deletions(old, targets, available),
         available=available,
-        complete=available and not old,
     )
 
 
@@ -183,22 +164,3 @@ def _old_targets(
 
 def _is_worth(group: GroupFacts) -> bool:
     return group.served or group.pairs > 0
-
-
-def _scales(name: str, old: Sequence[GroupFacts], targets: Mapping[str, Mapping[Component, int]]) -> tuple[Scale, ...]:
-    return tuple(
-        Scale(
-            ObjectRef(*STATEFUL_SET, engine_set_name(name, part, group.revision)),
-            targets[group.revision][part],
-            "pods of the new revision take the room",
-        )
-        for group in old
-        if group.revision in targets
-        for part in ENGINE_COMPONENTS
-        if targets[group.revision][part] < group.roles[part].size
-    )
-
-
-def _deletions(old: Sequence[GroupFacts], targets: Mapping[str, object], available: bool) -> dict[str, str]:
-    reason = "the current revision is available" if available else "never became available, or better ones are left"
-    return {group.revision: reason for group in old if group.has_objects and group.revision not in targets}
