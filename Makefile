@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 ENGINE_VENV := connector/.venv
 MEMBERS := operator router cli e2e
+# Members that have an image: what they need to run is locked apart, with the versions of requirements.lock.
+IMAGE_MEMBERS := operator router
 UV_VERSION := 0.13.9
 export UV_HTTP_TIMEOUT ?= 300
 
@@ -40,10 +42,12 @@ $(ENGINE_VENV)/.ready: connector/requirements.lock connector/pyproject.toml | $(
 setup: $(VENV)/.ready $(ENGINE_VENV)/.ready ## Install everything: tools, the four members, vLLM and NIXL for CPU
 
 .PHONY: lock
-lock: | $(BIN)/uv ## Resolve both locks again (hashes, no index named)
+lock: | $(BIN)/uv ## Resolve all locks again (hashes, no index named)
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  $(foreach m,$(MEMBERS),$(m)/pyproject.toml) --group pyproject.toml:dev \
 	  $(foreach p,pdd pdd-router,--no-emit-package $(p)) -o requirements.lock
+	@for m in $(IMAGE_MEMBERS); do $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --constraints requirements.lock $$m/pyproject.toml -o $$m/requirements.lock; done
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --overrides connector/overrides.txt connector/pyproject.toml --group connector/pyproject.toml:engine --group connector/pyproject.toml:dev -o connector/requirements.lock
 
