@@ -24,7 +24,8 @@ from pdd_connector.claims.support import revision_group, unsupported
 from pdd_connector.engine_facts import engine_facts, require_supported
 from pdd_connector.engine_hooks import ENGINE_LOCK, engine_unavailable, wake_engine, weight_version
 from pdd_connector.owner import ClaimOwner, Identity
-from pdd_connector.reader import ClaimReader, Read, ReaderLimits
+from pdd_connector.questions import Read
+from pdd_connector.reader import ClaimReader, ReaderLimits
 from pdd_connector.recorder import Recorder
 from pdd_connector.settings import ConnectorSettings
 from pdd_connector.step_messages import PddConnectorMetadata, PddWorkerMetadata, RankReport, boot_id

@@ -6,6 +6,7 @@ worth itself: that is `claims/inquiry.py`. Whatever happens to a request, its gr
 
 from __future__ import annotations
 
+import logging
 import queue
 import secrets
 import time
@@ -17,7 +18,6 @@ from pdd_connector.channel import Arrival
 from pdd_connector.claims.inquiry import (
     GiveUp,
     Inquiry,
-    Portion,
     Take,
     Unreachable,
     Wait,
@@ -29,6 +29,9 @@ from pdd_connector.claims.messages import MAX_HASHES, Ask, Grant, Hello, Refuse,
 from pdd_connector.claims.params import Address, ClaimParams, Outcome, Receipt, Refusal, parse_claim_params
 from pdd_connector.claims.peers import PeerBook
 from pdd_connector.owner import Identity
+from pdd_connector.questions import Question, Read, Taken
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,51 +62,6 @@ class ReaderRecorder(Protocol):
     def read(self, direction: str, tokens: int, size_bytes: int) -> None: ...
 
 
-@dataclass(frozen=True)
-class Read:
-    """One read for the workers: blocks of `welcome`'s engine into our own, pairwise. Times on this host's monotonic clock."""
-
-    request_id: str
-    claim_id: str
-    registration: int
-    owner: Address
-    welcome: Welcome
-    remote_blocks: tuple[int, ...]
-    local_blocks: tuple[int, ...]
-    give_up_at: float  # slower: compute
-    proven_until: float  # from then on the owner may have let the blocks go: what arrives later proves nothing
-
-
-@dataclass(frozen=True)
-class _Taken:
-    """A grant that will be read, once there is room: `portion` of it, behind `first_block` local blocks."""
-
-    owner: Address
-    welcome: Welcome
-    grant: Grant
-    first_block: int
-    portion: Portion
-
-
-@dataclass
-class _Question:
-    """What one request wants to know, and where it stands."""
-
-    request_id: str
-    params: ClaimParams
-    prompt_tokens: int
-    asked_at: float
-    local_tokens: int = 0
-    inquiry: Inquiry | None = None
-    ask_id: bytes = b""
-    answer_seconds: float | None = None
-    taken: _Taken | None = None
-    read: Read | None = None
-    read_at: float = 0.0
-    receipt: Receipt | None = None
-    introducing: tuple[Address, ...] = ()
-
-
 class ClaimReader:
     """Questions of the requests that this engine has not finished."""
 
@@ -126,7 +84,7 @@ class ClaimReader:
         self._bytes_per_block = bytes_per_block
         self._recorder = recorder
         self._clock = clock
-        self._questions: dict[str, _Question] = {}
+        self._questions: dict[str, Question] = {}
         self._by_ask: dict[bytes, str] = {}
         self._greeted: dict[bytes, Address] = {}
         self._reads: list[Read] = []
@@ -254,17 +212,17 @@ class ClaimReader:
         prompt_tokens: int,
         hashes: Sequence[bytes],
         local_tokens: int,
-    ) -> _Question | None:
+    ) -> Question | None:
         params = parse_claim_params(raw)
         if params is None:
             return None
         now = self._clock()
         if isinstance(params, Refusal):
-            question = _Question(request_id, ClaimParams(version=0), prompt_tokens, now, local_tokens)
+            question = Question(request_id, ClaimParams(version=0), prompt_tokens, now, local_tokens)
             self._questions[request_id] = question
             self._end(question, Outcome.REFUSED, params.reason.value)
             return question
-        question = _Question(request_id, params, prompt_tokens, now, local_tokens)
+        question = Question(request_id, params, prompt_tokens, now, local_tokens)
         self._questions[request_id] = question
         owners = tuple(dict.fromkeys(params.owners))
         for owner in owners:
@@ -277,7 +235,7 @@ class ClaimReader:
         self._ask(question, owners, hashes, local_tokens // self._block_size)
         return question
 
-    def _ask(self, question: _Question, owners: Sequence[Address], hashes: Sequence[bytes], local_blocks: int) -> None:
+    def _ask(self, question: Question, owners: Sequence[Address], hashes: Sequence[bytes], local_blocks: int) -> None:
         askable = min(askable_blocks(question.prompt_tokens, len(hashes), self._block_size), local_blocks + MAX_HASHES)
         if not worth_asking(askable - local_blocks, self._block_size, self._limits.threshold_tokens) or not owners:
             self._end(question, Outcome.LOCAL if owners else Outcome.EMPTY)
@@ -286,7 +244,8 @@ class ClaimReader:
             : self._limits.max_owners_asked
         ]
         if not asked:
-            self._end(question, Outcome.UNCONNECTED)
+            refusals = [refusal.value for owner in owners if (refusal := self._peers.refusal(owner)) is not None]
+            self._end(question, Outcome.REFUSED if refusals else Outcome.UNCONNECTED, next(iter(refusals), None))
             return
         question.ask_id = secrets.token_bytes(16)
         question.asked_at = self._clock()
@@ -311,7 +270,7 @@ class ClaimReader:
             self._recorder.claim_asked()
             self._channel.send(owner, message)
 
-    def _decide(self, question: _Question, inquiry: Inquiry, local_blocks: int) -> int | None:
+    def _decide(self, question: Question, inquiry: Inquiry, local_blocks: int) -> int | None:
         now = self._clock()
         if question.taken is not None:
             owner, grant = question.taken.owner, question.taken.grant
@@ -337,17 +296,17 @@ class ClaimReader:
             gone = welcome is None or welcome.engine_id != grant.engine_id
             self._end(question, Outcome.UNCONNECTED if gone else Outcome.EMPTY if in_time else Outcome.LATE)
             return 0
-        question.taken = _Taken(owner, welcome, grant, inquiry.first_block, portion)
+        question.taken = Taken(owner, welcome, grant, inquiry.first_block, portion)
         return portion.blocks * self._block_size
 
-    def _introduced(self, question: _Question) -> int | None:
+    def _introduced(self, question: Question) -> int | None:
         waited = self._clock() - question.asked_at
         if self._peers.undecided(question.introducing) and waited < self._limits.connect_seconds:
             return None
         self._end(question, Outcome.INTRODUCED)
         return 0
 
-    def _end(self, question: _Question, outcome: Outcome, reason: str | None = None) -> None:
+    def _end(self, question: Question, outcome: Outcome, reason: str | None = None) -> None:
         read = question.read if outcome is Outcome.READ else None
         tokens = len(read.local_blocks) * self._block_size if read else 0
         size = len(read.local_blocks) * self._bytes_per_block if read else 0
@@ -378,10 +337,14 @@ class ClaimReader:
 
     def _greeting_answered(self, arrival: Arrival) -> None:
         address = self._greeted.pop(arrival.ask_id)
-        if isinstance(arrival.answer, Welcome) and arrival.answer.engine_id != self._identity.engine_id:
-            self._peers.welcomed(address, arrival.answer)
-        else:
-            self._peers.not_welcomed(address, self._clock())
+        answer = arrival.answer
+        if isinstance(answer, Welcome) and answer.engine_id != self._identity.engine_id:
+            self._peers.welcomed(address, answer)
+            return
+        refusal = answer.reason if isinstance(answer, Refuse) else None
+        if isinstance(answer, Refuse) and refusal != self._peers.refusal(address):
+            log.warning("The engine at %s:%d refuses: %s (%s)", address.host, address.port, answer.message, refusal)
+        self._peers.not_welcomed(address, self._clock(), refusal)
 
     def _ask_answered(self, arrival: Arrival) -> None:
         answer = arrival.answer

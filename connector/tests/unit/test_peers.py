@@ -1,6 +1,6 @@
 """Whom this engine may read from: only who is connected, and what leads there and back."""
 
-from pdd_connector.claims.messages import Welcome
+from pdd_connector.claims.messages import RefuseReason, Welcome
 from pdd_connector.claims.params import Address
 from pdd_connector.claims.peers import PeerBook
 
@@ -100,3 +100,20 @@ def test_what_failed_long_ago_is_forgotten() -> None:
     assert not book.undecided([A])
     book.expire(35)
     assert book.undecided([A]), "unknown again"
+
+
+def test_a_refusal_is_known_until_the_peer_welcomes_or_cannot_be_reached() -> None:
+    book = PeerBook(connect_seconds=30, retry_seconds=5)
+    book.greet(A, 0)
+    assert book.refusal(A) is None
+    book.not_welcomed(A, 1, RefuseReason.GROUP)
+    assert book.refusal(A) is RefuseReason.GROUP
+    assert book.greet(A, 6)
+    assert book.refusal(A) is RefuseReason.GROUP, "greeted again, it has not said anything else"
+    book.not_welcomed(A, 7)
+    assert book.refusal(A) is None
+    book.greet(A, 20)
+    book.not_welcomed(A, 21, RefuseReason.STOPPING)
+    book.greet(A, 30)
+    book.welcomed(A, welcome())
+    assert book.refusal(A) is None

@@ -229,6 +229,28 @@ def test_an_unconnected_owner_is_greeted_not_asked(bench: Bench) -> None:
     assert [type(message) for _, message in bench.sent] == [Hello]
 
 
+@pytest.mark.parametrize("reason", [RefuseReason.GROUP, RefuseReason.PLACE])
+def test_an_owner_that_refused_the_greeting_is_why_nothing_is_read(
+    bench: Bench, reason: RefuseReason, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a pair that can never be connected would look like one that is about to be."""
+    refusing, silent = OWNERS[4], Address(host="10.0.0.99", port=6600)
+    bench.matched("first", owners=[silent, refusing])
+    assert receipt(bench, "first").outcome is Outcome.UNCONNECTED
+    for _ in range(2):
+        hello = next(m for a, m in reversed(bench.sent) if a == refusing and isinstance(m, Hello))
+        bench.answer(refusing, Refuse(id=hello.id, reason=reason, message="of another kind"))
+        assert bench.matched("second", owners=[silent, refusing]) == 0
+        got = receipt(bench, "second")
+        assert (got.outcome, got.reason, got.read_tokens) == (Outcome.REFUSED, reason.value, 0)
+        bench.now += 6
+        bench.matched("third", owners=[refusing])  # greets again
+        assert receipt(bench, "third").reason == reason.value
+    assert [record.message for record in caplog.records if "refuses" in record.message] == [
+        f"The engine at {refusing.host}:{refusing.port} refuses: of another kind ({reason.value})"
+    ]
+
+
 def test_a_grant_of_another_engine_at_the_place_is_not_used(bench: Bench) -> None:
     bench.matched()
     bench.answer(OWNERS[0], bench.grant(OWNERS[0], 10, engine_id="restarted"))

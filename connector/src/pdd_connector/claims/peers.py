@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pdd_connector.claims.messages import Welcome
+from pdd_connector.claims.messages import RefuseReason, Welcome
 from pdd_connector.claims.params import Address
 
 
@@ -28,6 +28,7 @@ class _Peer:
     state: PeerState
     until: float  # GREETING, CONNECTING: give up then; FAILED: may be tried again then
     welcome: Welcome | None = None
+    refusal: RefuseReason | None = None  # GREETING, FAILED: what it said to the last hello that it answered
 
 
 class PeerBook:
@@ -44,7 +45,8 @@ class PeerBook:
         peer = self._peers.get(address)
         if peer is not None and (peer.state is not PeerState.FAILED or now < peer.until):
             return False
-        self._peers[address] = _Peer(PeerState.GREETING, now + self._connect_seconds)
+        refusal = peer.refusal if peer is not None else None
+        self._peers[address] = _Peer(PeerState.GREETING, now + self._connect_seconds, refusal=refusal)
         return True
 
     def welcomed(self, address: Address, welcome: Welcome) -> None:
@@ -71,15 +73,15 @@ class PeerBook:
             elif peer.state is PeerState.CONNECTED and not there:
                 del self._peers[address]
 
-    def failed(self, address: Address, now: float) -> None:
+    def failed(self, address: Address, now: float, refusal: RefuseReason | None = None) -> None:
         """The peer cannot be reached, refuses, or another engine runs there now; it may be greeted again after a while."""
-        self._peers[address] = _Peer(PeerState.FAILED, now + self._retry_seconds)
+        self._peers[address] = _Peer(PeerState.FAILED, now + self._retry_seconds, refusal=refusal)
 
-    def not_welcomed(self, address: Address, now: float) -> None:
+    def not_welcomed(self, address: Address, now: float, refusal: RefuseReason | None = None) -> None:
         """A hello had no answer, or was refused. One sent earlier than the peer's welcome says nothing about it."""
         peer = self._peers.get(address)
         if peer is not None and peer.state is PeerState.GREETING:
-            self.failed(address, now)
+            self.failed(address, now, refusal)
 
     def forget(self, address: Address) -> None:
         """Another engine runs there now: greet it at the next occasion."""
@@ -109,6 +111,11 @@ class PeerBook:
         """How a connected peer is reached; None for any other."""
         peer = self._peers.get(address)
         return peer.welcome if peer is not None and peer.state is PeerState.CONNECTED else None
+
+    def refusal(self, address: Address) -> RefuseReason | None:
+        """Why a peer that is not connected did not welcome this engine, where it said so."""
+        peer = self._peers.get(address)
+        return peer.refusal if peer is not None else None
 
     @property
     def connecting(self) -> bool:
