@@ -26,6 +26,8 @@ PAUSED: Final = "paused"
 """Value of ``RECONCILE`` on a PDDeployment that makes the operator leave its children alone."""
 
 FIELD_MANAGER: Final = "pdd-operator"
+HANDOVER_MANAGER: Final = "pdd-operator-handover"
+"""Field manager that keeps ``spec.replicas`` while it passes from the operator to an autoscaler."""
 MANAGED_BY: Final = "pdd-operator"
 
 

@@ -56,6 +56,15 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOver:
+    """Keep ``spec.replicas`` of a StatefulSet at this value by another field manager, before the operator stops sending it."""
+
+    ref: ObjectRef
+    replicas: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """Delete with background propagation, only if it still has this ``uid``."""
 
@@ -71,4 +80,4 @@ class CreateOnce:
     secret: SecretOnce
 
 
-Action: TypeAlias = Apply | Scale | Delete | CreateOnce
+Action: TypeAlias = Apply | Scale | HandOver | Delete | CreateOnce

@@ -1,0 +1,73 @@
+"""What the Kubernetes client raises, as this package's errors. Pure: looks at exceptions only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+import urllib3
+from kubernetes.client.exceptions import ApiException
+
+from pdd_operator.errors import (
+    AlreadyExistsError,
+    ClusterError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    QuotaExceededError,
+    RefusedError,
+    TooManyRequestsError,
+    TransientError,
+)
+
+CLIENT_ERRORS = (ApiException, urllib3.exceptions.HTTPError, OSError, ValueError)
+"""What may come out of a call of the client. ValueError: an answer that is no JSON."""
+
+_MESSAGE_LENGTH = 1024
+_BY_STATUS: Mapping[int, Callable[[str, int], ClusterError]] = {
+    401: ForbiddenError,
+    404: NotFoundError,
+    410: NotFoundError,
+}
+
+
+def cluster_error(error: Exception, what: str) -> ClusterError:
+    """The typed error for ``error``; ``what`` (verb, kind, name) begins its message."""
+    if not isinstance(error, ApiException):
+        return TransientError(f"{what}: {type(error).__name__}: {error}"[:_MESSAGE_LENGTH])
+    status = int(error.status or 0)
+    reason, message = _status_of(error)
+    text = f"{what}: {message}"[:_MESSAGE_LENGTH]
+    if status == 429:
+        return TooManyRequestsError(text, status, retry_after_of(error.headers))
+    if status == 0 or status >= 500:
+        return TransientError(text, status, retry_after_of(error.headers))
+    if status == 409:
+        return AlreadyExistsError(text, status) if reason == "AlreadyExists" else ConflictError(text, status)
+    if status == 403:
+        return QuotaExceededError(text, status) if "exceeded quota" in message else ForbiddenError(text, status)
+    return _BY_STATUS.get(status, RefusedError)(text, status)
+
+
+def retry_after_of(headers: Mapping[str, str] | None) -> float | None:
+    """Seconds of the header Retry-After; None where it is absent or a date, which API servers do not send."""
+    for name, value in (headers or {}).items():
+        if name.lower() == "retry-after":
+            try:
+                seconds = float(value)
+            except ValueError:
+                return None
+            return seconds if 0 <= seconds < 86_400 else None
+    return None
+
+
+def _status_of(error: ApiException) -> tuple[str, str]:
+    """Reason and message of the ``Status`` object in the answer; whatever there is where it is none."""
+    body = error.body.decode("utf-8", "replace") if isinstance(error.body, bytes) else str(error.body or "")
+    try:
+        status = json.loads(body)
+    except ValueError:
+        return "", body or str(error.reason or "")
+    if not isinstance(status, dict):
+        return "", body
+    return str(status.get("reason", "")), str(status.get("message", "") or error.reason or "")

@@ -1,0 +1,132 @@
+"""What has to be done so that the live objects are what was rendered. Pure, and total: ``plan(desired, desired) == ()``.
+
+Touches only objects whose controlling owner is this PDDeployment, by uid. Objects of the same name that are somebody else's, or belong to a
+PDDeployment of the same name that was deleted, are named in ``Plan.foreign`` and left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from pdd_operator.api import labels
+from pdd_operator.api.labels import Component
+from pdd_operator.api.names import ObjectRef
+from pdd_operator.api.objects import (
+    Action,
+    Apply,
+    CreateOnce,
+    Delete,
+    HandOver,
+    Manifest,
+    Rendered,
+    Scale,
+    SecretOnce,
+    ref_of,
+)
+from pdd_operator.drift import first_drift
+from pdd_operator.observe.outcome import RolloutPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``actions`` in the order in which they are to be done."""
+
+    actions: tuple[Action, ...]
+    foreign: tuple[ObjectRef, ...]
+
+
+def plan(
+    rendered: Rendered,
+    children: Mapping[ObjectRef, Manifest],
+    rollout: RolloutPlan,
+    *,
+    uid: str,
+    missing_secrets: Collection[str],
+) -> Plan:
+    """``children``: live objects by reference; ``uid``: of the PDDeployment; ``missing_secrets``: names of Secrets that are not there."""
+    foreign = tuple(
+        ref for ref in map(ref_of, rendered.manifests) if ref in children and not is_owned(children[ref], uid)
+    )
+    own = {ref: child for ref, child in children.items() if is_owned(child, uid)}
+    actions = (
+        *_apply(rendered, own, foreign, missing_secrets),
+        *_scale_old_groups(own, rollout),
+        *_prune(rendered, own, rollout),
+    )
+    return Plan(actions, foreign)
+
+
+def is_owned(child: Manifest, uid: str) -> bool:
+    """Whether the PDDeployment ``uid`` is its controlling owner."""
+    owners = child["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("uid") == uid for owner in owners)
+
+
+def _apply(
+    rendered: Rendered, own: Mapping[ObjectRef, Manifest], foreign: Collection[ObjectRef], missing: Collection[str]
+) -> Iterator[Action]:
+    """Secrets come right after what owns them, so that pods find them."""
+    wanted = [secret for secret in rendered.secrets if secret.manifest["metadata"]["name"] in missing]
+    yield from _secrets_of(None, wanted)
+    for manifest in rendered.manifests:
+        ref = ref_of(manifest)
+        if ref in foreign:
+            continue
+        live = own.get(ref)
+        if live is None:
+            yield Apply(manifest, "it was missing")
+        elif drift := first_drift(manifest, live):
+            yield from _hand_over(manifest, live, ref)
+            yield Apply(manifest, f"`{drift}` differed")
+        elif gives_up_replicas(manifest, live):
+            yield from _hand_over(manifest, live, ref)
+            yield Apply(manifest, "an autoscaler takes over `spec.replicas`")
+        yield from _secrets_of(ref, wanted)
+
+
+def _secrets_of(owner: ObjectRef | None, wanted: Collection[SecretOnce]) -> Iterator[Action]:
+    return (CreateOnce(secret) for secret in wanted if secret.owner == owner)
+
+
+def _hand_over(manifest: Manifest, live: Manifest, ref: ObjectRef) -> Iterator[Action]:
+    if gives_up_replicas(manifest, live):
+        yield HandOver(ref, int(live["spec"].get("replicas", 1)), "an autoscaler takes over `spec.replicas`")
+
+
+def gives_up_replicas(manifest: Manifest, live: Manifest) -> bool:
+    """Whether the operator sent ``spec.replicas`` before and does not any more: not sending it would reset it to 1."""
+    if manifest["kind"] != "StatefulSet" or "replicas" in manifest["spec"]:
+        return False
+    return any(
+        entry.get("manager") == labels.FIELD_MANAGER
+        and entry.get("operation") == "Apply"
+        and "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+        for entry in live["metadata"].get("managedFields") or ()
+    )
+
+
+def _scale_old_groups(own: Mapping[ObjectRef, Manifest], rollout: RolloutPlan) -> Iterator[Action]:
+    for ref, live in own.items():
+        if ref.kind != "StatefulSet":
+            continue
+        marks = live["metadata"].get("labels") or {}
+        group, role = marks.get(labels.REVISION_GROUP), marks.get(labels.ROLE)
+        if group is None or group in rollout.finished or role not in labels.ENGINE_COMPONENTS:
+            continue
+        wanted = rollout.old_replicas.get((group, Component(role)))
+        if wanted is not None and wanted != live["spec"].get("replicas", 1):
+            yield Scale(ref, wanted, f"revision group {group} gives way to a newer one")
+
+
+def _prune(rendered: Rendered, own: Mapping[ObjectRef, Manifest], rollout: RolloutPlan) -> Iterator[Action]:
+    desired = frozenset(map(ref_of, rendered.manifests))
+    for ref, live in own.items():
+        metadata = live["metadata"]
+        if ref in desired or metadata.get("deletionTimestamp"):
+            continue
+        group = (metadata.get("labels") or {}).get(labels.REVISION_GROUP)
+        if group is None or group == rendered.revision:
+            yield Delete(ref, metadata["uid"], "it is not part of the deployment any more")
+        elif group in rollout.finished:
+            yield Delete(ref, metadata["uid"], f"revision group {group} is finished")
