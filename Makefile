@@ -79,7 +79,7 @@ test: check test-unit test-engines ## Everything a change must pass: checks, uni
 .PHONY: test-unit
 test-unit: setup ## Tests without engines: one pytest run per member
 	@for m in operator router cli; do echo "== $$m"; (cd $$m && ../$(BIN)/pytest -q) || exit 1; done
-	@echo "== e2e (fake engine, contract, layout)"; cd e2e && ../$(BIN)/pytest -q tests/fake_engine tests/contract tests/layout
+	@echo "== e2e (fake engine, contract, layout, control plane)"; cd e2e && ../$(BIN)/pytest -q tests/fake_engine tests/contract tests/layout tests/control_plane
 	@echo "== connector"; cd connector && .venv/bin/pytest -q
 
 ENGINE_TESTS := ../$(BIN)/pytest -q tests/engines --ignore tests/engines/test_controls.py

@@ -4,6 +4,7 @@ Objects stay plain dictionaries, so that tests compare what the server really st
 every single failure.
 """
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -52,7 +53,8 @@ class Watch:
     def close(self) -> None:
         """Unblocks whoever iterates."""
         self._closed = True
-        self._response.shutdown()
+        with contextlib.suppress(ValueError, RuntimeError, OSError):  # it ended by itself meanwhile
+            self._response.shutdown()
 
 
 class KubeApi:

@@ -1,34 +1,55 @@
 """A pytest plugin: `pytest_plugins = ["pdd_e2e.control_plane.fixtures"]` gives a control plane per session and a namespace per test.
 
-`control_plane`  a LocalControlPlane, started when a test first asks for it
+`control_plane`  a LocalControlPlane, started before the tests if one of them asks for it
 `namespace`      the name of a new namespace that has its default ServiceAccount; deleted after the test, its pods without grace
+`fake_kubelet`   a FakeKubelet for that namespace
 """
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from pdd_e2e.control_plane.errors import ApiError
-from pdd_e2e.control_plane.local_control_plane import LocalControlPlane
+from pdd_e2e.control_plane.errors import ApiError, ControlPlaneError
+from pdd_e2e.control_plane.fake_kubelet import FakeKubelet
+from pdd_e2e.control_plane.local_control_plane import ADMIN_GROUP, LocalControlPlane
 
+FAKE_KUBELET_USER = "pdd-fake-kubelet"
 _PATIENCE_SECONDS = 2.0
+_PLANE = pytest.StashKey[LocalControlPlane | ControlPlaneError]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Starts it before the first test if any test wants it, so that neither building nor starting counts against a test's time limit."""
+    wanted = any("control_plane" in getattr(item, "fixturenames", ()) for item in session.items)
+    if not wanted or session.config.option.collectonly:
+        return (yield)
+    say = _printer(session.config)
+    plane = LocalControlPlane(say=say)
+    try:
+        with _said_when_slow(say, "starting etcd, kube-apiserver and kube-controller-manager ..."):
+            plane.__enter__()
+    except ControlPlaneError as error:
+        session.config.stash[_PLANE] = error
+        return (yield)
+    session.config.stash[_PLANE] = plane
+    try:
+        return (yield)
+    finally:
+        plane.keep_logs = session.testsfailed > 0
+        plane.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session")
-def control_plane(request: pytest.FixtureRequest) -> Iterator[LocalControlPlane]:
-    """One for the whole session. Its logs are kept if any test failed."""
-    say = _printer(request.config)
-    plane = LocalControlPlane(say=say)
-    with _said_when_slow(say, "starting etcd, kube-apiserver and kube-controller-manager ..."):
-        plane.__enter__()
-    try:
-        yield plane
-    finally:
-        plane.keep_logs = request.session.testsfailed > 0
-        plane.__exit__(None, None, None)
+def control_plane(pytestconfig: pytest.Config) -> LocalControlPlane:
+    """One for the whole session. Its logs are kept if any test failed. Ask for it as an argument: it is started before the tests."""
+    plane = pytestconfig.stash[_PLANE]
+    if isinstance(plane, ControlPlaneError):
+        raise plane
+    return plane
 
 
 @pytest.fixture
@@ -80,3 +101,11 @@ def _said_when_slow(say: Callable[[str], None], line: str) -> Iterator[None]:
     finally:
         timer.cancel()
         timer.join()
+
+
+@pytest.fixture
+def fake_kubelet(control_plane: LocalControlPlane, namespace: str) -> Iterator[FakeKubelet]:
+    """Runs this namespace's pods; fails the test if it failed itself."""
+    kubeconfig = control_plane.kubeconfig_for(user=FAKE_KUBELET_USER, groups=[ADMIN_GROUP])
+    with FakeKubelet(kubeconfig, namespace=namespace) as kubelet:
+        yield kubelet
