@@ -63,6 +63,7 @@ class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM 
         self._kv_config = kv_cache_config
         self._in_flight = InFlightSteps()
         self._rank_connected: dict[int, frozenset[str]] = {}
+        self._failures: dict[str, str] = {}  # why a rank could not read, until the others are done too
         role = "Prefill" if vllm_config.kv_transfer_config.kv_role == "kv_producer" else "Decode"
         self._identity = Identity(
             engine_id,
@@ -167,14 +168,14 @@ class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM 
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         super().update_connector_output(connector_output)
         report = connector_output.kv_connector_worker_meta
-        failures: dict[str, str] = {}
         if isinstance(report, PddWorkerMetadata):
             for rank, of_rank in report.reports.items():
                 self._take_report(rank, of_rank)
-                failures |= of_rank.failures
+                self._failures |= of_rank.failures
         for request_id in connector_output.finished_recving or ():
+            why = self._failures.pop(request_id, "Transfer")
             failed = request_id in (connector_output.failed_recving or ())
-            self._reader.read_ended(request_id, failures.get(request_id, "Transfer") if failed else None)
+            self._reader.read_ended(request_id, why if failed else None)
 
     def request_finished(self, request: Request, block_ids: Any) -> tuple[bool, dict[str, Any] | None]:
         receipt = self._reader.request_ended(request.request_id)
