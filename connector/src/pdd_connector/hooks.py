@@ -214,6 +214,12 @@ PLUGIN_HOOKS: Final = (
     *_attributes("vllm.plugins", None, "DEFAULT_PLUGINS_GROUP"),
 )
 
+# Names that we put ours in place of, where they are looked up.
+REPLACED_HOOKS: Final = (
+    *_attributes("vllm.distributed.device_communicators.shm_broadcast", None, "sched_yield"),
+    *_attributes("vllm.distributed.nixl_utils", None, "NixlWrapper"),
+)
+
 HOOKS: Final = (
     *CONNECTOR_HOOKS,
     *NIXL_SCHEDULER_HOOKS,
@@ -221,4 +227,8 @@ HOOKS: Final = (
     *METRICS_HOOKS,
     *ENGINE_HOOKS,
     *PLUGIN_HOOKS,
+    *REPLACED_HOOKS,
 )
+
+NIXL_HOOKS: Final = _attributes("nixl_cu13._api", None, "nixlBind nixl_agent nixl_agent_config")
+"""What of NIXL itself: both versions of vLLM run with the same."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pdd_connector.hooks import HOOKS, Hook
+from pdd_connector.hooks import HOOKS, NIXL_HOOKS, Hook
 
 NEXT_VERSION = "0.33.0"
 WHEEL_SHA256 = "4b6bdec4ab269990bf70d45a3c1e94c3760a27064513760193b26d6f0da883aa"
@@ -102,9 +102,11 @@ def _problem(sources: Path, hook: Hook) -> str | None:
 
 
 def _names(body: list[ast.stmt]) -> set[str]:
-    """What the body defines: its own names, and what its methods set on `self`."""
+    """What the body defines or imports: its own names, and what its methods set on `self`."""
     names: set[str] = set()
     for statement in body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in statement.names)
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(statement.name)
         for node in ast.walk(statement):
@@ -129,14 +131,25 @@ def _parameters(arguments: ast.arguments, *, bound: bool) -> tuple[str, ...]:
     return (*plain[1 if bound else 0 :], *starred, *keywords, *doubled)
 
 
-@pytest.mark.parametrize("hook", HOOKS, ids=str)
-def test_hook_is_in_the_installed_vllm(hook: Hook, installed_sources: Path) -> None:
+@pytest.mark.parametrize("hook", [*HOOKS, *NIXL_HOOKS], ids=str)
+def test_hook_is_installed(hook: Hook, installed_sources: Path) -> None:
     assert _problem(installed_sources, hook) is None
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=str)
 def test_hook_is_in_the_next_vllm(hook: Hook, next_sources: Path) -> None:
     assert _problem(next_sources, hook) is None
+
+
+def test_what_is_replaced_is_called_by_that_name(installed_sources: Path, next_sources: Path) -> None:
+    """Replacing a name that the module has and does not use would change nothing."""
+    for sources in (installed_sources, next_sources):
+        assert "sched_yield" in _called(sources / "vllm/distributed/device_communicators/shm_broadcast.py")
+    assert {"nixlBind.nixlAgentConfig", "nixlBind.nixlAgent"} <= _called(installed_sources / "nixl_cu13/_api.py")
+
+
+def _called(path: Path) -> set[str]:
+    return {ast.unparse(node.func) for node in ast.walk(_tree(path)) if isinstance(node, ast.Call)}
 
 
 @pytest.mark.parametrize(
