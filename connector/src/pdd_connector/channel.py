@@ -145,7 +145,7 @@ class ClaimChannel:
         self._server.curve_server = True
         self._server.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         self._server.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
-        self._server.bind(_endpoint(self._bind))
+        self._server.bind(endpoint(self._bind))
         self._thread.start()
 
     def stop(self) -> None:
@@ -260,7 +260,7 @@ class ClaimChannel:
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
             socket.setsockopt(zmq.HEARTBEAT_IVL, 2_000)  # a peer whose machine is gone is noticed, not queued for
             socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6_000)
-            socket.connect(_endpoint(address))
+            socket.connect(endpoint(address))
             self._peers[address] = socket
             self._poller.register(socket, zmq.POLLIN)
             if len(self._peers) > _MAX_PEERS:
@@ -294,6 +294,7 @@ class ClaimChannel:
         log.warning("Refused a connection to the claim channel: its key is not this deployment's")
 
 
-def _endpoint(address: Address) -> str:
+def endpoint(address: Address) -> str:
+    """As ZeroMQ names it."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     return f"tcp://{host}:{address.port}"

@@ -14,12 +14,14 @@ from vllm.platforms import current_platform
 
 from pdd_connector import engine_hooks, metrics
 from pdd_connector.claim_scheduler import ClaimScheduler
+from pdd_connector.claims.params import Address
 from pdd_connector.kv_transfer_config.check import load_settings
 from pdd_connector.nixl_agent import sleeping_progress_thread
 from pdd_connector.quarantine import Quarantine
 from pdd_connector.recorder import Recorder
 from pdd_connector.retain.scheduler import RetainScheduler
 from pdd_connector.settings import Mechanism
+from pdd_connector.side_channel import require_free
 from pdd_connector.step_messages import PddWorkerMetadata
 from pdd_connector.version import require_supported_versions
 from pdd_connector.waiting import nap_instead_of_yielding
@@ -51,6 +53,8 @@ class PddConnector(NixlPullConnector):  # type: ignore[misc]  # vLLM ships no ty
         if role == KVConnectorRole.SCHEDULER:
             scheduler = ClaimScheduler if claims else RetainScheduler
             self.connector_scheduler = scheduler(vllm_config, self.engine_id, kv_cache_config, settings, self._recorder)
+            side_channel = self.connector_scheduler.side_channel_host, self.connector_scheduler.side_channel_port
+            require_free(Address(*side_channel))
             return
         with sleeping_progress_thread() if current_platform.is_cpu() else nullcontext():
             self.connector_worker = PddWorker(vllm_config, self.engine_id, kv_cache_config, settings)
