@@ -18,7 +18,7 @@ from pdd_e2e.engines.handles import HandlePair
 from pdd_e2e.engines.node import Node
 from pdd_e2e.engines.world import World
 
-_SETS = ("claims", "retain_pair", "stock_pair", "unguarded")
+_SETS = ("claims", "retain_pair", "tensor_parallel", "tensor_parallel_retain", "stock_pair", "unguarded", "one_rank")
 _ANSWER_SECONDS = 240.0
 
 
@@ -115,6 +115,30 @@ async def claims(engine_sets: Sets, session: aiohttp.ClientSession) -> AsyncIter
 
 
 @pytest_asyncio.fixture(loop_scope="session")
+async def tensor_parallel(engine_sets: Sets, session: aiohttp.ClientSession) -> AsyncIterator[World]:
+    """A prefill and a decode engine of two ranks each, which claim; in the stack is one more prefill engine, of one rank."""
+    stack, reference = await engine_sets.use(sets.tensor_parallel_stack)
+    if id(stack) not in _claims:
+        pair = [process for process in stack.prefills if process.name != sets.LONE]
+        _claims[id(stack)] = World(stack, reference, session, pair, sets.EVEN_BYTES_PER_TOKEN)
+    world = _claims[id(stack)]
+    await world.ready()
+    yield world
+    for node in world.nodes:
+        if not node.stopped:
+            await node.wait_unheld()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def one_rank(engine_sets: Sets, session: aiohttp.ClientSession) -> World:
+    """A prefill and a decode engine of two ranks each, of which one reads the wrong blocks."""
+    stack, reference = await engine_sets.use(sets.one_rank_stack)
+    world = _claims.setdefault(id(stack), World(stack, reference, session, bytes_per_token=sets.EVEN_BYTES_PER_TOKEN))
+    await world.ready()
+    return world
+
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def unguarded(engine_sets: Sets, session: aiohttp.ClientSession) -> World:
     """One prefill and one decode engine that claim without guards."""
     stack, reference = await engine_sets.use(sets.unguarded_stack)
@@ -138,6 +162,13 @@ async def retain_pair(engine_sets: Sets, session: aiohttp.ClientSession) -> Hand
     """A pair that retains."""
     stack, reference = await engine_sets.use(sets.retain_stack)
     return _pairs.setdefault(id(stack), HandlePair(stack, reference, session))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def tensor_parallel_retain(engine_sets: Sets, session: aiohttp.ClientSession) -> HandlePair:
+    """A pair that retains, of two ranks each."""
+    stack, reference = await engine_sets.use(sets.tensor_parallel_retain_stack)
+    return _pairs.setdefault(id(stack), HandlePair(stack, reference, session, sets.EVEN_BYTES_PER_TOKEN))
 
 
 _salts = iter(range(1_000_000))

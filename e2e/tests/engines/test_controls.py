@@ -6,7 +6,9 @@ from pdd_e2e.engines.answers import TOLERANCE, apart, check_same
 from pdd_e2e.engines.cases import asked_while_computing
 from pdd_e2e.engines.dialogues import NEXT_TURNS, base
 from pdd_e2e.engines.handles import HandlePair
+from pdd_e2e.engines.held import BLOCK
 from pdd_e2e.engines.prompts import token_ids
+from pdd_e2e.engines.sets import EVEN_BYTES_PER_TOKEN
 from pdd_e2e.engines.world import World, claim
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(600)]
@@ -71,3 +73,13 @@ async def test_without_the_salt_another_tenant_reads(unguarded: World, salt: str
     await unguarded.forget(unguarded.prefill)
     answer = await unguarded.prefill.ask(base(), cache_salt=f"not-{salt}", **claim(unguarded.decode))
     assert answer.receipt["read_bytes"] > 0
+
+
+async def test_a_rank_that_reads_the_wrong_blocks_is_seen(one_rank: World, salt: str) -> None:
+    prompt = token_ids(8 * BLOCK + 3)
+    reference = await one_rank.reference.ask(prompt)
+    check_same(await one_rank.decode.ask(prompt, cache_salt=salt), reference)
+    answer = await one_rank.prefill.ask(prompt, cache_salt=salt, **claim(one_rank.decode))
+    assert answer.receipt["read_bytes"] == 8 * BLOCK * EVEN_BYTES_PER_TOKEN
+    with pytest.raises(AssertionError, match="not as computed afresh"):
+        check_same(answer, reference)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from pdd_e2e.engines.answers import Answer, answer_of_body, answer_of_stream, apart, check_same
+from pdd_e2e.engines.derived_model import Tensor, read_tensors, write_tensors
+from pdd_e2e.engines.even_heads import with_even_heads
 from pdd_e2e.engines.held import Holdings
 from pdd_e2e.engines.small_model import small_model
 
@@ -90,3 +92,31 @@ def test_a_small_model_keeps_the_named_layers(tmp_path: Path) -> None:
     assert json.loads((target / "config.json").read_text()) == {"num_hidden_layers": 2, "hidden_size": 2}
     assert (target / "tokenizer.json").exists()
     assert small_model(source, target, (1,)) == target  # made once
+
+
+def test_a_head_more_gives_the_same_sum(tmp_path: Path) -> None:
+    """One layer of one value per head: three query heads, each with a KV head of its own, of which the last is there twice at half the weight."""
+    source = tmp_path / "odd"
+    source.mkdir()
+    config = {"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 1, "hidden_size": 2}
+    (source / "config.json").write_text(json.dumps(config))
+    attention = "model.layers.0.self_attn"
+    per_head = Tensor("F32", (3, 2), struct.pack("<6f", *range(6)))
+    weights = {f"{attention}.{name}_proj.weight": per_head for name in "qkv"}
+    weights[f"{attention}.o_proj.weight"] = Tensor("F32", (2, 3), struct.pack("<6f", *range(6)))
+    weights["model.norm.weight"] = Tensor("F32", (2,), struct.pack("<2f", 1, 2))
+    write_tensors(source / "model.safetensors", weights)
+
+    target = with_even_heads(source, tmp_path / "even")
+
+    wide = read_tensors(target / "model.safetensors")
+    for name in "qkv":
+        tensor = wide[f"{attention}.{name}_proj.weight"]
+        assert tensor.shape == (4, 2)
+        assert struct.unpack("<8f", tensor.data) == (0, 1, 2, 3, 4, 5, 4, 5)
+    output = wide[f"{attention}.o_proj.weight"]
+    assert output.shape == (2, 4)
+    assert struct.unpack("<8f", output.data) == (0, 1, 1, 1, 3, 4, 2.5, 2.5)
+    assert bytes(wide["model.norm.weight"].data) == weights["model.norm.weight"].data
+    changed = json.loads((target / "config.json").read_text())
+    assert changed == config | {"num_attention_heads": 4, "num_key_value_heads": 4}

@@ -57,8 +57,15 @@ class HandleTurn:
 class HandlePair:
     """Prefill, decode and the reference. `owed` is what each has to have read so far."""
 
-    def __init__(self, stack: LocalStack, reference: Node, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self,
+        stack: LocalStack,
+        reference: Node,
+        session: aiohttp.ClientSession,
+        bytes_per_token: int = BYTES_PER_TOKEN,
+    ) -> None:
         self.stack = stack
+        self._bytes_per_token = bytes_per_token
         self.reference = reference
         self.prefill = Node(stack.prefills[0], session)
         self.decode = Node(stack.decodes[0], session)
@@ -111,8 +118,8 @@ class HandlePair:
         local = self.holdings.tokens(reader.name, salt, prompt)
         proven = whole_blocks(min(common_prefix(held, prompt), len(prompt) - 1))
         tokens = proven - local if proven - local >= BLOCK else 0
-        self.owed[reader.name] += tokens * BYTES_PER_TOKEN
-        return tokens * BYTES_PER_TOKEN
+        self.owed[reader.name] += tokens * self._bytes_per_token
+        return tokens * self._bytes_per_token
 
     async def check_bytes(self) -> None:
         """All that was read since the engines started is all that had to be. Raises AssertionError with both."""

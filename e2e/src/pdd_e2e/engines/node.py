@@ -91,6 +91,14 @@ class Node:
         """A sample, summed over its labels; 0 where it is not shown (yet)."""
         return (await self.process.metrics(self.session)).get(name, 0.0)
 
+    async def count(self, name: str, **labels: str) -> float:
+        """A sample with just these labels, besides those that every sample of the engine has; 0 where it is not shown (yet)."""
+        async with self.session.get(f"{self.process.url}/metrics") as response:
+            lines = (await response.text()).splitlines()
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        found = [line for line in lines if line.startswith(f"{name}{{") and all(part in line for part in wanted)]
+        return sum(float(line.rpartition(" ")[2]) for line in found)
+
     async def wait_metric(self, name: str, at_least: float, timeout_seconds: float = 60) -> None:
         """Raises AssertionError if the sample does not get there in time."""
 
@@ -120,11 +128,9 @@ class Node:
         self._signal(signal.SIGCONT)
 
     @contextmanager
-    def frozen_workers(self) -> Iterator[None]:
-        """Its workers stand still meanwhile, so that a step stays in flight; scheduler, claim channel and server go on."""
-        workers = [pid for pid in self._members() if "Worker" in Path(f"/proc/{pid}/cmdline").read_text()]
-        if not workers:
-            raise RuntimeError(f"{self.name} has no process called a worker")
+    def frozen_workers(self, title: str = "Worker") -> Iterator[None]:
+        """Its workers (or one, by its title) stand still meanwhile, so that a step stays in flight; scheduler, claim channel and server go on."""
+        workers = self._titled(title)
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -143,6 +149,19 @@ class Node:
         self.stopped = True
         self._signal(signal.SIGKILL)
         await self.process.stop()
+
+    def kill_worker(self, title: str) -> None:
+        """End one of its workers at once, by SIGKILL. The engine does not outlive it."""
+        self.stopped = True
+        for pid in self._titled(title):
+            os.kill(pid, signal.SIGKILL)
+
+    def _titled(self, title: str) -> list[int]:
+        """Processes of it with this in their title. Raises RuntimeError if there are none."""
+        found = [pid for pid in self._members() if title in Path(f"/proc/{pid}/cmdline").read_text()]
+        if not found:
+            raise RuntimeError(f"{self.name} has no process called {title}")
+        return found
 
     def _signal(self, number: signal.Signals) -> None:
         os.killpg(self._group(), number)

@@ -11,17 +11,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pdd_cli.local.engines import EngineOptions, Role
+from pdd_cli.local.engines import EngineOptions, EngineSpec, Role
 from pdd_cli.local.environment import checkout_start, find_engine_python
 from pdd_cli.local.kv_config import Connector
 from pdd_cli.local.model import default_cache, prepare_model
 from pdd_cli.local.progress import Silent
 from pdd_cli.local.stack import LocalStack, StackSpec
+from pdd_e2e.engines.even_heads import with_even_heads
 from pdd_e2e.engines.small_model import KEPT_LAYERS, small_model
 
 CLAIM_KEY = "a key for the engines of one test run only"
 LIMIT_TOKENS = 512
 BYTES_PER_TOKEN = len(KEPT_LAYERS) * 2 * 3 * 64 * 4  # keys and values, three heads of 64, float32
+
+RANKS = 2
+EVEN_BYTES_PER_TOKEN = BYTES_PER_TOKEN * 4 // 3  # of the model with even heads, on all ranks together
+LONE = "prefill-1"
+"""The engine of one rank among those of two."""
 
 ANSWER_SECONDS = 4
 READ_SECONDS = 10
@@ -106,20 +112,55 @@ def unguarded_stack(ground: Ground) -> LocalStack:
     return _ControlStack("UnguardedConnector", ground, connector=CLAIM_SETTINGS)
 
 
+def tensor_parallel_stack(ground: Ground) -> LocalStack:
+    """A pair that claims, of two ranks each, and one more prefill engine that differs from the first in its one rank only."""
+    options = replace(_OPTIONS, tensor_parallel=RANKS)
+    return _UnequalStack(
+        _spec(_of_even_heads(ground), "tensor-parallel", prefills=2, options=options, connector=CLAIM_SETTINGS)
+    )
+
+
+def tensor_parallel_retain_stack(ground: Ground) -> LocalStack:
+    """A pair that retains, of two ranks each."""
+    options = replace(_OPTIONS, tensor_parallel=RANKS)
+    return LocalStack(
+        _spec(_of_even_heads(ground), "tensor-parallel-retain", options=options, connector=RETAIN_SETTINGS)
+    )
+
+
+def one_rank_stack(ground: Ground) -> LocalStack:
+    """A pair of two ranks each with our connector, whose second rank reads something else."""
+    options = replace(_OPTIONS, tensor_parallel=RANKS)
+    return _ControlStack("OneRankConnector", _of_even_heads(ground), options=options, connector=CLAIM_SETTINGS)
+
+
+def _of_even_heads(ground: Ground) -> Ground:
+    model = with_even_heads(ground.model, ground.model.with_name(f"{ground.model.name}-even-heads"))
+    return replace(ground, model=model)
+
+
 def _spec(ground: Ground, name: str, **fields: Any) -> StackSpec:
     fields.setdefault("options", _OPTIONS)
     decode = replace(fields["options"], cache_blocks=_SMALL_CACHE.cache_blocks)
     return StackSpec(ground.python, ground.model, ground.logs / name, options_of={Role.DECODE: decode}, **fields)
 
 
+class _UnequalStack(LocalStack):
+    """`LONE` has one rank."""
+
+    async def _engine_specs(self, private: Path) -> list[EngineSpec]:
+        specs = await super()._engine_specs(private)
+        one_rank = replace(_OPTIONS, tensor_parallel=1)
+        return [replace(spec, options=one_rank) if spec.name == LONE else spec for spec in specs]
+
+
 class _ControlStack(LocalStack):
     """Engines with a connector out of `controls/`."""
 
-    def __init__(self, class_name: str, ground: Ground, **fields: Any) -> None:
+    def __init__(self, class_name: str, ground: Ground, *, options: EngineOptions = _OPTIONS, **fields: Any) -> None:
         self._class_name = class_name
-        environment = {**_OPTIONS.environment, "PYTHONPATH": str(Path(__file__).parent / "controls")}
-        options = replace(_OPTIONS, environment=environment)
-        super().__init__(_spec(ground, class_name, options=options, **fields))
+        environment = {**options.environment, "PYTHONPATH": str(Path(__file__).parent / "controls")}
+        super().__init__(_spec(ground, class_name, options=replace(options, environment=environment), **fields))
 
     async def _kv_config(self, role: Role, claim_port: int, private: Path) -> str | None:
         built = await super()._kv_config(role, claim_port, private)

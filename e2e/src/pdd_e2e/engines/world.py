@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 
+from pdd_cli.local.engine import Engine
 from pdd_cli.local.stack import LocalStack
 from pdd_cli.local.waiting import until
 from pdd_e2e.engines.answers import Answer, Json, check_same
@@ -34,11 +35,12 @@ class Expected:
     local: int
     read: int
     outcome: str
+    bytes_per_token: int
 
     def check(self, receipt: Json) -> None:
         """Raises AssertionError with both."""
         seen = (receipt["outcome"], receipt["local_tokens"], receipt["read_tokens"], receipt["read_bytes"])
-        wanted = (self.outcome, self.local, self.read, self.read * BYTES_PER_TOKEN)
+        wanted = (self.outcome, self.local, self.read, self.read * self.bytes_per_token)
         if seen != wanted:
             raise AssertionError(f"outcome, local tokens, read tokens, read bytes are {seen}, not {wanted}: {receipt}")
 
@@ -77,14 +79,22 @@ async def connect(reader: Node, owners: Sequence[Json]) -> None:
 
 
 class World:
-    """Engines by role. `holdings` is what they must hold."""
+    """Engines by role. `holdings` is what they must hold. Engines that take no part in turns are not among `prefills`."""
 
-    def __init__(self, stack: LocalStack, reference: Node, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self,
+        stack: LocalStack,
+        reference: Node,
+        session: aiohttp.ClientSession,
+        prefills: Sequence[Engine] | None = None,
+        bytes_per_token: int = BYTES_PER_TOKEN,
+    ) -> None:
         self.stack = stack
         self.reference = reference
-        self.prefills = [Node(process, session) for process in stack.prefills]
+        self.prefills = [Node(process, session) for process in (stack.prefills if prefills is None else prefills)]
         self.decode = Node(stack.decodes[0], session)
         self.holdings = Holdings()
+        self._bytes_per_token = bytes_per_token
         self._introduced = False
 
     @property
@@ -139,7 +149,7 @@ class World:
         """One leg, and what it had to read: by what was held before it began."""
         before = self.holdings.copy()
         answer = await reader.ask(prompt, max_tokens, streamed=streamed, cache_salt=salt, **claim(*owners), **fields)
-        expected = _expected(before, reader, owners, salt, answer.prompt)
+        expected = self._expected(before, reader, owners, salt, answer.prompt)
         self.holdings.computed(reader.name, salt, answer.prompt, answer.tokens)
         return answer, expected
 
@@ -163,11 +173,11 @@ class World:
         finally:
             reference.cancel()
 
-
-def _expected(holdings: Holdings, reader: Node, owners: Sequence[Node], salt: str, prompt: Sequence[int]) -> Expected:
-    local = holdings.tokens(reader.name, salt, prompt)
-    held = max((holdings.tokens(owner.name, salt, prompt) for owner in owners), default=0)
-    read = max(held - local, 0)
-    if read:
-        return Expected(local, read, "Read")
-    return Expected(local, 0, "Local" if whole_blocks(len(prompt) - 1) - local < BLOCK else "Empty")
+    def _expected(
+        self, holdings: Holdings, reader: Node, owners: Sequence[Node], salt: str, prompt: Sequence[int]
+    ) -> Expected:
+        local = holdings.tokens(reader.name, salt, prompt)
+        held = max((holdings.tokens(owner.name, salt, prompt) for owner in owners), default=0)
+        read = max(held - local, 0)
+        outcome = "Read" if read else "Local" if whole_blocks(len(prompt) - 1) - local < BLOCK else "Empty"
+        return Expected(local, read, outcome, self._bytes_per_token)
