@@ -65,12 +65,23 @@ bench-claim: setup ## How long a claim takes with the owner idle and busy, and w
 
 MYPY := ../$(BIN)/mypy --config-file ../pyproject.toml
 
+HELM = $$($(BIN)/python -m pdd_e2e.control_plane.helm)
+
+.PHONY: sync-crds
+sync-crds: setup ## Copy crds/ into the chart; make its schema and README from values.yaml
+	@$(BIN)/python charts/tools/sync_crds.py
+	@$(BIN)/python charts/tools/values_reference.py
+
 .PHONY: check
-check: setup ## Formatting, lint, types, layers and unused dependencies
+check: setup ## Formatting, lint, types, layers, the chart's copies and helm lint
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/ruff check --quiet .
 	@for m in $(MEMBERS); do (cd $$m && $(MYPY) src); done
 	@cd connector && $(MYPY) --python-executable .venv/bin/python src
+	@cd charts && $(MYPY) tools
+	@$(BIN)/python charts/tools/sync_crds.py --check
+	@$(BIN)/python charts/tools/values_reference.py --check
+	@$(HELM) lint --quiet --strict charts/pdd-operator
 	@PYTHONPATH=connector/src $(BIN)/lint-imports --no-cache --config .importlinter | tail -n 2
 
 .PHONY: test
@@ -79,6 +90,7 @@ test: check test-unit test-engines ## Everything a change must pass: checks, uni
 .PHONY: test-unit
 test-unit: setup ## Tests without engines: one pytest run per member
 	@for m in operator router cli; do echo "== $$m"; (cd $$m && ../$(BIN)/pytest -q) || exit 1; done
+	@echo "== charts"; cd charts && ../$(BIN)/pytest -q tests --ignore tests/api_server
 	@echo "== e2e (fake engine, contract, layout, control plane)"; cd e2e && ../$(BIN)/pytest -q tests/fake_engine tests/contract tests/layout tests/control_plane
 	@echo "== connector"; cd connector && .venv/bin/pytest -q
 

@@ -87,7 +87,10 @@ def schema_of(keys: tuple[Key, ...]) -> dict[str, Any]:
 def _object(keys: tuple[Key, ...]) -> dict[str, Any]:
     properties = {key.path[-1]: _schema(key) for key in keys}
     if keys and len(keys[0].path) == 1:
-        properties["global"] = {"type": "object", "description": "What Helm hands to every chart of a release. Not used."}
+        properties["global"] = {
+            "type": "object",
+            "description": "What Helm hands to every chart of a release. Not used.",
+        }
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 

@@ -1,0 +1,99 @@
+"""values.yaml, its schema and the README's table are one, and nothing unknown or out of bounds passes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import values_reference
+import yaml
+from chart import FOLDER, Chart, HelmError
+
+SCHEMA = json.loads((FOLDER / "values.schema.json").read_text(encoding="utf-8"))
+
+
+def test_schema_and_readme_follow_from_the_values() -> None:
+    assert values_reference.differing(FOLDER) == []
+
+
+@pytest.mark.parametrize("name", ["values.schema.json", "README.md"])
+def test_a_change_in_the_comments_is_noticed(tmp_path: Path, name: str) -> None:
+    for file in ("values.yaml", "values.schema.json", "README.md"):
+        (tmp_path / file).write_text((FOLDER / file).read_text(encoding="utf-8"), encoding="utf-8")
+    values = tmp_path / "values.yaml"
+    values.write_text(values.read_text(encoding="utf-8").replace("# Operator pods.", "# Pods."), encoding="utf-8")
+    assert name in values_reference.differing(tmp_path)
+
+
+def test_a_key_without_a_comment_is_refused() -> None:
+    with pytest.raises(values_reference.ValuesError, match=r"top\.bare must have a comment"):
+        values_reference.parse("top:\n  # Said.\n  said: 1\n  bare: 2\n")
+
+
+@pytest.mark.parametrize("default", ["[]", "{}", "null"])
+def test_a_default_that_says_nothing_needs_a_schema(default: str) -> None:
+    keys = values_reference.parse(f"# Said.\nkey: {default}\n")
+    with pytest.raises(values_reference.ValuesError, match="in @schema"):
+        values_reference.schema_of(keys)
+
+
+def objects_of(schema: Any) -> list[dict[str, Any]]:
+    if isinstance(schema, list):
+        return [found for part in schema for found in objects_of(part)]
+    if not isinstance(schema, dict):
+        return []
+    own = [schema] if schema.get("type") == "object" else []
+    return own + [found for part in schema.values() for found in objects_of(part)]
+
+
+def test_every_object_says_what_it_takes() -> None:
+    found = objects_of(SCHEMA)
+    assert len(found) > 20
+    for schema in found:
+        assert "additionalProperties" in schema or schema is SCHEMA["properties"]["global"]
+    ours = [schema for schema in found if "properties" in schema]
+    assert all(schema["additionalProperties"] is False for schema in ours if "required" not in schema)
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("replica=3", "replica"),
+        ("images.operator.name=x", "name"),
+        ("images.engine.tpu.repository=x", "tpu"),
+        ("monitoring.podMonitor.scrape=x", "scrape"),
+        ("affinity.nodeAffinities.x=y", "nodeAffinities"),
+        ("networkPolicy.egress=x", "egress"),
+        ("replicas=-1", "replicas"),
+        ("replicas=two", "replicas"),
+        ("logLevel=loud", "logLevel"),
+        ("images.operator.tag=latest", "tag"),
+        ("images.operator.digest=sha256:abc", "digest"),
+        ("securityContext.runAsUser=0", "runAsUser"),
+        ("watchNamespaces={Agents}", "watchNamespaces"),
+        ("leaderElection.leaseDurationSeconds=0", "leaseDurationSeconds"),
+    ],
+)
+def test_lint_and_template_refuse_what_the_schema_does_not_know(chart: Chart, setting: str, says: str) -> None:
+    for command in (("lint", str(FOLDER)), ("template", "pdd", str(FOLDER))):
+        with pytest.raises(HelmError) as refused:
+            chart.run(*command, "--set", setting)
+        assert says in str(refused.value)
+
+
+def test_lint_finds_nothing_with_any_values_file(chart: Chart) -> None:
+    for path in chart.values_files():
+        assert "0 chart(s) failed" in chart.run("lint", str(FOLDER), "--strict", "--values", str(path))
+
+
+def test_the_table_names_every_key() -> None:
+    keys = values_reference.parse((FOLDER / "values.yaml").read_text(encoding="utf-8"))
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    paths = [".".join(key.path) for key in values_reference.leaves(keys)]
+    assert len(paths) > 60
+    assert all(f"| `{path}` |" in readme for path in paths)
+
+
+def test_no_image_is_called_latest() -> None:
+    images = yaml.safe_load((FOLDER / "values.yaml").read_text(encoding="utf-8"))["images"]
+    assert "latest" not in json.dumps(images)
