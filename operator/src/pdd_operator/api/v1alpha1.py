@@ -133,12 +133,13 @@ class ScalingMetric(StrEnum):
 
 _DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+_LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 _NO_BLANKS = r"^\S+$"
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=_DNS_SUBDOMAIN)]
 ImageReference = Annotated[str, Field(min_length=1, max_length=512, pattern=_NO_BLANKS)]
 AnnotationMap = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32)]
-LabelMap = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)]
+LabelMap = Annotated[dict[str, Annotated[str, Field(max_length=63, pattern=_LABEL_VALUE)]], Field(max_length=32)]
 
 
 class HuggingFace(_Section):
