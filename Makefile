@@ -49,6 +49,8 @@ lock: | $(BIN)/uv ## Resolve all locks again (hashes, no index named)
 	@for m in $(IMAGE_MEMBERS); do $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --constraints requirements.lock $$m/pyproject.toml -o $$m/requirements.lock; done
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --constraints requirements.lock --group pyproject.toml:images -o images.lock
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --overrides connector/overrides.txt connector/pyproject.toml --group connector/pyproject.toml:engine --group connector/pyproject.toml:dev -o connector/requirements.lock
 
 # ---- use ------------------------------------------------------------------------------------------------------------

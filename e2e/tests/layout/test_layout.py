@@ -8,7 +8,13 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("operator", "charts", "connector", "router", "crds", "e2e", "cli", "docs")
-LOCKS = ("requirements.lock", "connector/requirements.lock", "operator/requirements.lock", "router/requirements.lock")
+LOCKS = (
+    "requirements.lock",
+    "connector/requirements.lock",
+    "operator/requirements.lock",
+    "router/requirements.lock",
+    "images.lock",
+)
 MAX_LINES = 600
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "manager"}
 
