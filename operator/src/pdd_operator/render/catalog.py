@@ -47,7 +47,10 @@ class TransportRow:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One pod's part of a node. ``devices``: extended resources and huge pages, request equal to limit; None: not known or not limited."""
+    """One pod's part of a node. ``devices``: extended resources and huge pages, request equal to limit.
+
+    ``memory_limited``: whether the memory request is the limit too; not on CPU, where nobody knows what the weights take.
+    """
 
     devices: Mapping[str, str]
     cpu: str
@@ -69,7 +72,7 @@ _NODE_HUGE_PAGES_MIB: Final = 5128 * 2
 _PERCENT_FOR_PODS: Final = 85
 """Of a node's cpu and memory: kubelet, system and device plugins need the rest."""
 _SHARED_MEMORY_GIB_PER_ACCELERATOR: Final = 8
-_CPU_POD: Final = 4
+_CPU_CORES_PER_WORKER: Final = 4
 _CPU_WEIGHTS_GIB: Final = 8
 
 PLATFORMS: Final[Mapping[Platform, PlatformRow]] = MappingProxyType(
@@ -177,7 +180,8 @@ def share_of(role: Role, backend: Backend, cpu_kv_cache_gib: int) -> Share:
     instance, count = instance_of(role.accelerator), role.accelerator.count
     resource = PLATFORMS[instance.platform].device_resource
     if resource is None:
-        return Share({}, str(_CPU_POD), cpu_kv_cache_gib + _CPU_WEIGHTS_GIB, False, 0, 0, 2)
+        cores = _CPU_CORES_PER_WORKER * role.tensor_parallel_size
+        return Share({}, str(cores), cpu_kv_cache_gib + _CPU_WEIGHTS_GIB, False, 0, 0, 2)
     devices = {resource: str(count)}
     efa, pages = 0, 0
     if backend is Backend.EFA:

@@ -10,15 +10,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pdd_operator.api.accelerators import Platform
+from pdd_operator.api.labels import Component
 from pdd_operator.api.names import claim_key_name
-from pdd_operator.api.v1alpha1 import Direction, EnvVar, Mechanism, PDDeployment
-from pdd_operator.render.catalog import PLATFORMS, platform_of
+from pdd_operator.api.v1alpha1 import Backend, Direction, EnvVar, Mechanism, PDDeployment, Role
+from pdd_operator.render.catalog import PLATFORMS, platform_of, share_of
 from pdd_operator.render.ports import (
     CONNECTOR_PATH,
     HOME_PATH,
     MODEL_CACHE_PATH,
     SIDE_CHANNEL_PORT,
 )
+from pdd_operator.render.resources import cores_of, requested_cpu
 
 CLAIM_KEY = "key"
 """Key of the Secret with the claim channel's key."""
@@ -28,16 +30,20 @@ TOKEN_KEY = "token"  # noqa: S105 - the name of a Secret's key
 _POD_IP = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
 
 
-def engine_env(deployment: PDDeployment, group: str) -> list[dict[str, Any]]:
+def engine_env(deployment: PDDeployment, component: Component, group: str) -> list[dict[str, Any]]:
     """The whole list, sorted by layer and then as given."""
     entries: dict[str, dict[str, Any]] = {}
-    for layer in (_defaults(deployment), map(_user_entry, deployment.spec.engine.env), _owned(deployment, group)):
+    for layer in (
+        _defaults(deployment, component),
+        map(_user_entry, deployment.spec.engine.env),
+        _owned(deployment, group),
+    ):
         for entry in layer:
             entries[entry["name"]] = entry
     return list(entries.values())
 
 
-def _defaults(deployment: PDDeployment) -> Iterable[dict[str, Any]]:
+def _defaults(deployment: PDDeployment, component: Component) -> Iterable[dict[str, Any]]:
     spec = deployment.spec
     platform = platform_of(spec.prefill)
     values = {
@@ -51,10 +57,10 @@ def _defaults(deployment: PDDeployment) -> Iterable[dict[str, Any]]:
         values["VLLM_NEURON_COMPILATION_TIMEOUT"] = str(spec.engine.startup_timeout_seconds)
     if spec.model.source.hugging_face is None:
         values |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    yield from _literals(values)
     if platform is Platform.CPU:
-        reference = {"containerName": "engine", "resource": "requests.cpu", "divisor": "1"}
-        yield {"name": "OMP_NUM_THREADS", "valueFrom": {"resourceFieldRef": reference}}
+        role = spec.prefill if component is Component.PREFILL else spec.decode
+        values["OMP_NUM_THREADS"] = str(_threads_per_worker(role))
+    yield from _literals(values)
 
 
 def _owned(deployment: PDDeployment, group: str) -> Iterable[dict[str, Any]]:
@@ -78,6 +84,13 @@ def _owned(deployment: PDDeployment, group: str) -> Iterable[dict[str, Any]]:
         yield _from_secret("HF_TOKEN", source.token_secret_name, TOKEN_KEY)
     if spec.kv_transfer.mechanism is Mechanism.CLAIM:
         yield _from_secret("PDD_CLAIM_KEY", claim_key_name(deployment.metadata.name, group), CLAIM_KEY)
+
+
+def _threads_per_worker(role: Role) -> int:
+    """More threads than cores would take turns, and wait for each other in every layer."""
+    share = share_of(role, Backend.SOCKET, cpu_kv_cache_gib=0)
+    cores = cores_of(requested_cpu(share.cpu, role.pod_template.resources))
+    return max(1, int(cores / role.tensor_parallel_size))
 
 
 def _user_entry(variable: EnvVar) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pdd_operator.render.engine_command import NOTICE_SECONDS, pinned_seconds
 from pdd_operator.render.engine_env import engine_env
 from pdd_operator.render.inputs import RenderSettings
 from pdd_operator.render.model_source import model_mounts, model_volumes
+from pdd_operator.render.mounts import with_user_mounts
 from pdd_operator.render.ports import (
     CLAIM_PORT,
     CONNECTOR_PATH,
@@ -25,9 +26,6 @@ from pdd_operator.render.resources import engine_resources
 from pdd_operator.render.revision import engine_image
 from pdd_operator.render.scheduling import engine_scheduling
 from pdd_operator.render.security import engine_security, pod_security, restricted
-
-OWN_VOLUMES: Final = "pdd-"
-"""Names of volumes that begin so are the operator's."""
 
 _STOP_MARGIN_SECONDS: Final = 30
 _CONNECTOR_RESOURCES: Final = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
@@ -126,7 +124,7 @@ def _engine_container(
         "image": engine_image(deployment, settings),
         "imagePullPolicy": spec.engine.image_pull_policy.value,
         "command": ["/bin/sh", f"{SCRIPTS_PATH}/start-{component}.sh"],
-        "env": engine_env(deployment, group),
+        "env": engine_env(deployment, component, group),
         "ports": [
             {"name": "http", "containerPort": ENGINE_PORT, "protocol": "TCP"},
             {"name": "side-channel", "containerPort": SIDE_CHANNEL_PORT, "protocol": "TCP"},
@@ -172,7 +170,7 @@ def _volumes(deployment: PDDeployment, template: PodTemplate, group: str, share:
         {"name": "pdd-shared-memory", "emptyDir": memory},
         *model_volumes(deployment.spec.model),
     ]
-    return own + user_volumes(template)
+    return [*own, *template.volumes]
 
 
 def _engine_mounts(deployment: PDDeployment, template: PodTemplate) -> list[dict[str, Any]]:
@@ -185,15 +183,4 @@ def _engine_mounts(deployment: PDDeployment, template: PodTemplate) -> list[dict
         {"name": "pdd-shared-memory", "mountPath": "/dev/shm"},  # noqa: S108 - a path inside the pod
         *model_mounts(deployment.spec.model),
     ]
-    return own + user_mounts(template, own)
-
-
-def user_volumes(template: PodTemplate) -> list[dict[str, Any]]:
-    """Without those that would take the place of the operator's own."""
-    return [volume for volume in template.volumes if not str(volume.get("name", "")).startswith(OWN_VOLUMES)]
-
-
-def user_mounts(template: PodTemplate, own: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without those that would hide the operator's own."""
-    taken = {mount["mountPath"] for mount in own}
-    return [mount for mount in template.volume_mounts if str(mount.get("mountPath", "")).rstrip("/") not in taken]
+    return with_user_mounts(own, template)

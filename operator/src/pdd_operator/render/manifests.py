@@ -21,6 +21,7 @@ from pdd_operator.render.engines import (
 )
 from pdd_operator.render.inputs import ClusterFacts, RenderSettings, Replicas
 from pdd_operator.render.metadata import with_input_hash
+from pdd_operator.render.monitoring import render_dashboard, render_engine_monitor, render_router_monitor
 from pdd_operator.render.network import render_engine_policy, render_router_policy
 from pdd_operator.render.revision import revision_of
 from pdd_operator.render.router import (
@@ -43,6 +44,7 @@ def render(deployment: PDDeployment, settings: RenderSettings, cluster: ClusterF
         *_foundations(deployment, settings, group, scraped=scraped),
         *_engines(deployment, settings, group, replicas),
         *_router(deployment, settings),
+        *_monitoring(deployment, cluster, scraped=scraped),
     ]
     return Rendered(
         revision=group,
@@ -78,3 +80,11 @@ def _router(deployment: PDDeployment, settings: RenderSettings) -> Iterator[Mani
     yield render_router_service(deployment)
     yield render_budget(deployment, Component.ROUTER)
     yield render_router_deployment(deployment, settings)
+
+
+def _monitoring(deployment: PDDeployment, cluster: ClusterFacts, *, scraped: bool) -> Iterator[Manifest]:
+    if scraped:
+        yield render_engine_monitor(deployment)
+        yield render_router_monitor(deployment)
+    if cluster.grafana_dashboards and deployment.spec.monitoring.dashboards is Switch.AUTO:
+        yield render_dashboard(deployment)

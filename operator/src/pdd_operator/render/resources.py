@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from pdd_operator.api.v1alpha1 import Resources
@@ -28,7 +29,7 @@ def engine_resources(share: Share, user: Resources) -> dict[str, Any]:
 
 def container_resources(defaults: Defaults, user: Resources) -> dict[str, Any]:
     """A limit without a request is the request too, as Kubernetes has it. No cpu limit unless asked for: it stops threads that others wait for."""
-    cpu = user.requests.cpu or user.limits.cpu or defaults.cpu
+    cpu = requested_cpu(defaults.cpu, user)
     memory = user.requests.memory or user.limits.memory or defaults.memory
     limits = {}
     if user.limits.cpu is not None:
@@ -36,3 +37,12 @@ def container_resources(defaults: Defaults, user: Resources) -> dict[str, Any]:
     if user.limits.memory is not None or defaults.memory_limited:
         limits["memory"] = user.limits.memory or memory
     return {"requests": {"cpu": cpu, "memory": memory}} | ({"limits": limits} if limits else {})
+
+
+def requested_cpu(default: str, user: Resources) -> str:
+    return user.requests.cpu or user.limits.cpu or default
+
+
+def cores_of(cpu: str) -> Decimal:
+    """Of a quantity such as ``8``, ``1.5`` or ``500m``."""
+    return Decimal(cpu.removesuffix("m")) / 1000 if cpu.endswith("m") else Decimal(cpu)

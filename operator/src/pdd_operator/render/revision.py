@@ -18,6 +18,7 @@ from pdd_operator.render.inputs import RenderSettings
 MUST_MATCH: Final = (
     "model",
     "engine.image",
+    "engine.imagePullPolicy",  # pulled again, a tag may be another image
     "engine.dtype",
     "engine.kvCacheDtype",
     "engine.maxModelLen",
@@ -38,7 +39,6 @@ MUST_MATCH: Final = (
 """Paths whose whole subtree is hashed."""
 
 MAY_DIFFER: Final = (
-    "engine.imagePullPolicy",
     "engine.imagePullSecretNames",
     "engine.startupTimeoutSeconds",
     "engine.drainTimeoutSeconds",

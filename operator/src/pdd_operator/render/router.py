@@ -8,9 +8,9 @@ from pdd_operator.api.labels import GROUP, Component, object_labels, selector_la
 from pdd_operator.api.names import component_name, tenant_salt_name
 from pdd_operator.api.objects import Manifest, SecretOnce
 from pdd_operator.api.v1alpha1 import PDDeployment
-from pdd_operator.render.engine_pod import user_mounts, user_volumes
 from pdd_operator.render.inputs import RenderSettings
 from pdd_operator.render.metadata import digest, owned_metadata, unowned_metadata
+from pdd_operator.render.mounts import with_user_mounts
 from pdd_operator.render.ports import ROUTER_PORT
 from pdd_operator.render.resources import Defaults, container_resources
 from pdd_operator.render.router_config import (
@@ -129,7 +129,7 @@ def _pod_spec(deployment: PDDeployment, settings: RenderSettings) -> dict[str, A
         "terminationGracePeriodSeconds": grace,
         "securityContext": pod_security(owns_files=True),
         "containers": [_container(deployment, settings)],
-        "volumes": [*_volumes(deployment), *user_volumes(router.pod_template)],
+        "volumes": [*_volumes(deployment), *router.pod_template.volumes],
     }
     if router.image_pull_secret_names:
         pod["imagePullSecrets"] = [{"name": name} for name in router.image_pull_secret_names]
@@ -138,10 +138,6 @@ def _pod_spec(deployment: PDDeployment, settings: RenderSettings) -> dict[str, A
 
 def _container(deployment: PDDeployment, settings: RenderSettings) -> dict[str, Any]:
     router = deployment.spec.router
-    own = [
-        {"name": volume["name"], "mountPath": path, "readOnly": True}
-        for volume, path in zip(_volumes(deployment), (CONFIG_PATH, SALT_PATH, KEYS_PATH), strict=False)
-    ]
     return {
         "name": "router",
         "image": router.image or settings.images.router,
@@ -153,7 +149,7 @@ def _container(deployment: PDDeployment, settings: RenderSettings) -> dict[str, 
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": container_resources(_RESOURCES, router.pod_template.resources),
         "securityContext": restricted(),
-        "volumeMounts": own + user_mounts(router.pod_template, own),
+        "volumeMounts": with_user_mounts(_mounts(deployment), router.pod_template),
     }
 
 
@@ -172,11 +168,23 @@ def _volumes(deployment: PDDeployment) -> list[dict[str, Any]]:
     volumes: list[dict[str, Any]] = [
         {"name": "pdd-config", "configMap": {"name": _name(deployment), "defaultMode": 0o444}},
         {"name": "pdd-salt", "secret": _one_key(salt, SALT_KEY)},
+        {"name": "pdd-tmp", "emptyDir": {}},
     ]
     keys = deployment.spec.router.authentication.api_keys_secret_name
     if keys is not None:
         volumes.append({"name": "pdd-keys", "secret": _one_key(keys, KEYS_KEY)})
     return volumes
+
+
+def _mounts(deployment: PDDeployment) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"name": "pdd-config", "mountPath": CONFIG_PATH, "readOnly": True},
+        {"name": "pdd-salt", "mountPath": SALT_PATH, "readOnly": True},
+        {"name": "pdd-tmp", "mountPath": "/tmp"},  # noqa: S108 - a path inside the pod
+    ]
+    if deployment.spec.router.authentication.api_keys_secret_name is not None:
+        mounts.append({"name": "pdd-keys", "mountPath": KEYS_PATH, "readOnly": True})
+    return mounts
 
 
 def _one_key(secret: str, key: str) -> dict[str, Any]:

@@ -12,11 +12,11 @@ import yaml
 from pdd_operator.api.v1alpha1 import PDDeployment
 from pdd_operator.render.ports import CLAIM_PORT, ENGINE_PORT, ROUTER_PORT
 
-CONFIG_PATH: Final = "/etc/pdd-router"
+CONFIG_PATH: Final = "/pdd/config"
 CONFIG_FILE: Final = "router.yaml"
-SALT_PATH: Final = "/etc/pdd-router-salt"
+SALT_PATH: Final = "/pdd/salt"
 SALT_KEY: Final = "salt"
-KEYS_PATH: Final = "/etc/pdd-router-keys"
+KEYS_PATH: Final = "/pdd/keys"
 KEYS_KEY: Final = "keys.yaml"
 READY_DELAY_SECONDS: Final = 10
 """Between losing readiness and closing the socket: until every node's load balancing has noticed."""

@@ -164,7 +164,7 @@ def check_provider(root: Path) -> None:
             "the engine image has no fi_info, hence no libfabric with EFA; set engine.image to one that has the EFA "
             "installer's software (docs/install.md)",
         )
-    code, output = run([program, "-p", "efa"], dict(os.environ))
+    code, output = run([program, "-p", "efa"], fabric_environment(root))
     if code != 0 or "efa" not in output:
         raise Refused(
             "EFAProviderUnavailable",
@@ -181,17 +181,22 @@ def check_plugin(root: Path) -> None:
             "NIXLPluginMissing",
             f"the engine image has no {PLUGIN}: install NIXL 1.5 or later in it, or set NIXL_PLUGIN_DIR",
         )
-    environment = dict(os.environ)
-    folders = [str(root / folder.lstrip("/")) for folder in EFA_LIBRARIES]
-    environment["LD_LIBRARY_PATH"] = ":".join([*folders, environment.get("LD_LIBRARY_PATH", "")]).rstrip(":")
     program = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-    code, output = run([sys.executable, "-c", program, str(plugin)], environment)
+    code, output = run([sys.executable, "-c", program, str(plugin)], fabric_environment(root))
     if code != 0:
         raise Refused(
             "NIXLPluginUnloadable",
             f"NIXL's LIBFABRIC plugin cannot be loaded ({last_line(output)}); set engine.image to one that has "
             "libfabric, hwloc and the accelerator's driver libraries (docs/install.md)",
         )
+
+
+def fabric_environment(root: Path) -> dict[str, str]:
+    """As the start script makes it for the engine."""
+    environment = dict(os.environ)
+    folders = [str(root / folder.lstrip("/")) for folder in EFA_LIBRARIES]
+    environment["LD_LIBRARY_PATH"] = ":".join([*folders, environment.get("LD_LIBRARY_PATH", "")]).rstrip(":")
+    return environment
 
 
 def find_plugin(root: Path) -> Path | None:
