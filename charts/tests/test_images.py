@@ -1,5 +1,6 @@
 """Dockerfiles: what they promise, as far as that can be seen without building; and the connector's image, put together by hand."""
 
+import json
 import os
 import subprocess
 import sys
@@ -104,18 +105,16 @@ def assembled(target: Path) -> Path:
     flags = ["--quiet", "--no-deps", "--no-build-isolation", "--no-compile", "--target", str(target)]
     command = [sys.executable, "-m", "pip", "install", *flags, str(ROOT / "connector")]
     subprocess.run(command, check=True, timeout=100, env={**os.environ, "PIP_NO_INDEX": "1"})
-    for path in (target, *target.rglob("*")):
-        path.chmod(0o555 if path.is_dir() else 0o444)
+    subprocess.run(["chmod", "-R", "u=rwX,go=rX", str(target)], check=True)  # noqa: S607  # coreutils from PATH
     return target
 
 
 def copy(image: Path, target: Path, user: int) -> None:
-    environment = {"PATH": os.defpath, "PDD_CONNECTOR_SOURCE": str(image)}
-    script = (ROOT / "connector" / "copy.sh").read_text(encoding="utf-8")
-    command = ["/bin/sh", "-s", str(target)]
-    subprocess.run(
-        command, input=script, text=True, check=True, env=environment, user=user, group=user, cwd="/", timeout=30
-    )
+    """What the image's ENTRYPOINT does, as ``user``."""
+    steps = dockerfiles.parse((ROOT / "connector" / "Dockerfile").read_text(encoding="utf-8"))
+    (entry,) = (json.loads(step.text) for step in steps if step.word == "ENTRYPOINT")
+    command = [*(part.replace("/pdd-connector", str(image)) for part in entry), str(target)]
+    subprocess.run(command, check=True, env={"PATH": os.defpath}, user=user, group=user, cwd="/", timeout=30)
 
 
 def test_the_copy_works_for_any_user_and_again(connector_image: Path) -> None:
@@ -124,10 +123,11 @@ def test_the_copy_works_for_any_user_and_again(connector_image: Path) -> None:
     target.mkdir()
     os.chown(target, user, user)
     copy(connector_image, target, user)
-    (target / "half-copied").write_text("left by a container that was killed", encoding="utf-8")
+    (target / "pdd_connector" / "__init__.py").write_text("cut off by a kill", encoding="utf-8")
     copy(connector_image, target, user)
     wanted = {path.relative_to(connector_image) for path in connector_image.rglob("*")}
     assert {path.relative_to(target) for path in target.rglob("*")} == wanted
+    assert "cut off" not in (target / "pdd_connector" / "__init__.py").read_text(encoding="utf-8")
     assert all(path.stat().st_mode & 0o004 for path in target.rglob("*"))
 
 

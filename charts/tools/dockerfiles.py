@@ -97,8 +97,12 @@ def _commands(instructions: list[Instruction]) -> Iterator[str]:
             continue
         yield from (f"{word} must not be used" for word in FORBIDDEN_WORDS if word in instruction.text)
         for command in instruction.text.split("&&"):
-            if re.search(r"\bpip\b(?!.*\buninstall\b).*\b(install|wheel)\b", command) and not _is_locked(command):
+            if _installs(command) and not _is_locked(command):
                 yield f"not held by a lock: {command.strip()}"
+
+
+def _installs(command: str) -> bool:
+    return re.search(r"\bpip\b.*\b(install|wheel)\b", command) is not None and "uninstall" not in command
 
 
 def _is_locked(command: str) -> bool:
