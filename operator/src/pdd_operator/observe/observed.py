@@ -14,7 +14,9 @@ from pdd_operator.api.objects import Manifest
 class ReuseSample:
     """Counters of all engines of the current group together, added up, at one moment.
 
-    Bytes and tokens that prefill engines read from others (D to P, P to P) and that decode engines read; requests whose history was looked for.
+    Bytes and tokens that prefill engines read from others (D to P, P to P) and that decode engines read. Claims are those of prefill engines alone:
+    requests whose history was looked for. With Retain: requests that decode kept blocks for, that were refused, and kept ones that expired.
+    ``decode_to_prefill_bytes_read``: the part of ``prefill_bytes_read`` that is reuse of earlier turns.
     """
 
     taken_at: datetime
@@ -28,6 +30,12 @@ class ReuseSample:
     claims_refused: Mapping[str, float]
     """By reason."""
     claims_late: float
+    decode_to_prefill_bytes_read: float = 0.0
+    prefill_prompt_tokens: float = 0.0
+    claims_unconnected: float = 0.0
+    reads_failed: float = 0.0
+    engines: frozenset[str] = frozenset()
+    """Which engines answered: another process of an engine is another one."""
 
 
 @dataclass(frozen=True, slots=True)
