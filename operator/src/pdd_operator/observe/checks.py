@@ -16,7 +16,7 @@ from pdd_operator.observe.conditions import NOT_OBSERVED, Condition, Finding, Tr
 from pdd_operator.observe.groups import GroupFacts, condition_of, is_ready, is_terminating, label_of, pods_of
 from pdd_operator.observe.observed import Observed
 from pdd_operator.observe.outcome import Failure, ReconcileOutcome
-from pdd_operator.observe.pods import Trouble, explain_pod, preflight_of
+from pdd_operator.observe.pods import Preflight, Trouble, explain_pod, preflight_of
 from pdd_operator.observe.reasons import ConditionType, Reason
 from pdd_operator.observe.reuse import judge_reuse
 from pdd_operator.observe.scheduling import EFA, PodContext
@@ -222,15 +222,15 @@ def check_transport(situation: Situation) -> Finding:
         )
         return Finding(Truth.TRUE, Reason.EFA, message)
     if transports == {Backend.SOCKET.value}:
-        return _sockets(situation.spec)
+        return _sockets(situation.spec, told[0][1])
     return Finding(Truth.UNKNOWN, Reason.NOT_OBSERVED, "No engine has passed its preflight yet.")
 
 
-def _sockets(spec: Spec | None) -> Finding:
+def _sockets(spec: Spec | None, preflight: Preflight) -> Finding:
     if spec is not None and spec.transport.backend is Backend.EFA and not _on_cpu(spec):
         message = (
             "EFA was asked for and is not there: KV moves over sockets, many times slower, as `spec.transport.fallback` allows. "
-            "`pdd doctor` shows what nodes lack."
+            f"{preflight.reason}: {preflight.message}"
         )
         return Finding(Truth.TRUE, Reason.SOCKET_FALLBACK, message)
     return Finding(Truth.TRUE, Reason.SOCKET, "KV moves over sockets, as the spec asks.")
