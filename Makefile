@@ -80,7 +80,7 @@ check: setup ## Formatting, lint, types, layers, the chart's copies and helm lin
 	@$(BIN)/ruff check --quiet .
 	@for m in $(MEMBERS); do (cd $$m && $(MYPY) src); done
 	@cd connector && $(MYPY) --python-executable .venv/bin/python src
-	@cd charts && $(MYPY) tools
+	@cd charts && MYPYPATH=tools $(MYPY) tools
 	@$(BIN)/python charts/tools/sync_crds.py --check
 	@$(BIN)/python charts/tools/values_reference.py --check
 	@$(HELM) lint --quiet --strict charts/pdd-operator

@@ -1,0 +1,128 @@
+"""Install, upgrade and uninstall on a real API server: what the docs promise of each."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from chart import HelmError
+from history import History
+from release import CRD, Release, get_or_none, wait_until
+
+from pdd_e2e.control_plane.errors import ApiError
+
+ROOT = Path(__file__).parents[3]
+SAMPLES = sorted((ROOT / "docs" / "samples").glob("*.yaml"))
+
+
+def deployments(namespace: str) -> str:
+    return f"/apis/pdserve.io/v1alpha1/namespaces/{namespace}/pddeployments"
+
+
+def sample(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "samples" / f"{name}.yaml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def identity(item: dict[str, Any]) -> tuple[str, str, int]:
+    metadata = item["metadata"]
+    return metadata["uid"], metadata["resourceVersion"], metadata.get("generation", 0)
+
+
+def test_after_installing_every_sample_is_accepted(release: Release) -> None:
+    said = release.install()
+    assert "kubectl apply" in said
+    for path in SAMPLES:
+        stored = release.api.create(deployments(release.namespace), yaml.safe_load(path.read_text(encoding="utf-8")))
+        assert stored["spec"]["kvTransfer"]["mechanism"] == "Claim", "defaults are in the object"
+    wrong = sample("cpu-sockets")
+    wrong["metadata"]["name"] = "wrong"
+    wrong["spec"]["transport"]["backend"] = "EFA"
+    with pytest.raises(ApiError, match="must"):
+        release.api.create(deployments(release.namespace), wrong)
+
+
+def test_the_operators_pods_are_admitted_where_pods_are_restricted(release: Release) -> None:
+    release.install()
+    pods = f"/api/v1/namespaces/{release.namespace}/pods"
+    wait_until(lambda: len(release.api.items(pods)) == 2, "the operator's pods")
+    unsafe = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "unsafe"},
+        "spec": {"containers": [{"name": "unsafe", "image": "pdserve/pdd-operator:0.1.0"}]},
+    }
+    with pytest.raises(ApiError, match="violates PodSecurity"):
+        release.api.create(pods, unsafe)
+
+
+def test_upgrading_keeps_definition_and_objects(release: Release) -> None:
+    release.install()
+    created = release.api.create(deployments(release.namespace), sample("cpu-sockets"))
+    definition = release.api.get(CRD)
+    release.upgrade("--set", "logLevel=debug")
+    assert release.api.get(CRD)["metadata"]["uid"] == definition["metadata"]["uid"]
+    assert identity(release.api.get(f"{deployments(release.namespace)}/small")) == identity(created)
+    account = release.api.items(f"/apis/apps/v1/namespaces/{release.namespace}/deployments")[0]
+    assert {"name": "PDD_OPERATOR_LOG_LEVEL", "value": "debug"} in account["spec"]["template"]["spec"]["containers"][0][
+        "env"
+    ]
+
+
+def test_uninstalling_keeps_definition_and_objects_and_installing_again_takes_them_over(release: Release) -> None:
+    release.install()
+    created = release.api.create(deployments(release.namespace), sample("cpu-sockets"))
+    release.uninstall()
+    assert release.api.items(f"/apis/apps/v1/namespaces/{release.namespace}/deployments") == []
+    assert identity(release.api.get(f"{deployments(release.namespace)}/small")) == identity(created)
+    release.install()
+    assert identity(release.api.get(f"{deployments(release.namespace)}/small")) == identity(created)
+
+
+def test_uninstalling_removes_a_definition_that_is_not_kept(release: Release) -> None:
+    release.install("--set", "crds.keep=false")
+    release.api.create(deployments(release.namespace), sample("cpu-sockets"))
+    release.uninstall()
+    wait_until(lambda: get_or_none(release.api, CRD) is None, "the definition to be gone")
+
+
+def test_a_second_release_needs_no_definition_of_its_own(release: Release) -> None:
+    release.install("--set", f"watchNamespaces={{{release.namespace}}}")
+    second = Release(release.helm, release.kubeconfig, release.api, release.namespace, release.home, name="second")
+    with pytest.raises(HelmError, match="pddeployments"):
+        second.install("--set", f"watchNamespaces={{{release.namespace}}}")
+    second.install("--set", f"watchNamespaces={{{release.namespace}}}", "--set", "crds.enabled=false")
+    names = {
+        item["metadata"]["name"]
+        for item in release.api.items(f"/apis/apps/v1/namespaces/{release.namespace}/deployments")
+    }
+    assert names == {"pdd-pdd-operator", "second-pdd-operator"}
+
+
+def test_who_may_edit_a_namespace_may_edit_its_deployments(
+    release: Release, may: Callable[[str, str, str], bool]
+) -> None:
+    release.install()
+    wait_until(lambda: may("edit", "create", "pddeployments"), "the roles to be aggregated")
+    assert may("view", "list", "pddeployments") and may("edit", "patch", "pddeployments")
+    assert not may("view", "create", "pddeployments")
+    assert not may("edit", "patch", "pddeployments/status")
+
+
+def test_chart_and_definition_of_an_earlier_commit_are_upgraded_in_place(
+    release: Release, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = History(ROOT)
+    commit = history.earlier()
+    if commit is None:
+        with capsys.disabled():
+            print("\nno earlier commit has another chart: there is nothing to upgrade from yet")
+        return
+    release.install(chart=history.unpack(commit, tmp_path / "earlier"))
+    before = [release.api.create(deployments(release.namespace), sample(name)) for name in ("cpu-sockets", "p5en-efa")]
+    definition = release.api.get(CRD)
+    release.upgrade()
+    after = [release.api.get(f"{deployments(release.namespace)}/{item['metadata']['name']}") for item in before]
+    assert [identity(item) for item in after] == [identity(item) for item in before]
+    assert release.api.get(CRD)["metadata"]["uid"] == definition["metadata"]["uid"]
