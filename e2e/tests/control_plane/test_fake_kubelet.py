@@ -81,6 +81,10 @@ class Cluster:
     def is_ready(self, name: str) -> bool:
         return self.conditions(name).get("Ready") == "True"
 
+    def is_reported(self, name: str) -> bool:
+        conditions = self.conditions(name)
+        return "Ready" in conditions or conditions.get("PodScheduled") == "False"
+
     def ready_replicas(self, name: str) -> int:
         return int(self.api.get(f"{self.sets}/{name}")["status"].get("readyReplicas", 0))
 
@@ -230,7 +234,7 @@ def test_every_script_shows_and_ends(cluster: Cluster, fake_kubelet: FakeKubelet
     fake_kubelet.script(LABELS, script)
     name = cluster.run_pod()
     until("the pod of other labels is ready", lambda: cluster.is_ready(other))
-    until("the status is reported", lambda: cluster.pod(name)["status"].get("conditions"))
+    until("its status is reported", lambda: cluster.is_reported(name))
     pod = cluster.pod(name)
     assert shows(pod), pod["status"]
     assert pod["status"]["phase"] == phase

@@ -1,6 +1,10 @@
 """The control plane itself: it answers as who asks, counts, breaks as told, and leaves nothing behind."""
 
+import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +12,7 @@ import pytest
 from pdd_cli.local.process_groups import living_members
 from pdd_e2e.control_plane.api import Json, KubeApi
 from pdd_e2e.control_plane.audit import count_by_user_and_resource
-from pdd_e2e.control_plane.binaries import Binaries
+from pdd_e2e.control_plane.binaries import PROGRAMS, Binaries
 from pdd_e2e.control_plane.errors import ApiError, ApiUnreachableError, ControlPlaneError
 from pdd_e2e.control_plane.local_control_plane import LocalControlPlane
 
@@ -139,30 +143,69 @@ def test_it_ends_every_process_and_removes_its_folder() -> None:
     assert not folder.exists()
 
 
-def test_an_interrupt_inside_ends_every_process_and_keeps_the_logs(tmp_path: Path) -> None:
-    plane = LocalControlPlane(parent=tmp_path)
-    pids: list[int] = []
+def programs_with(folder: Path, control_plane: LocalControlPlane, name: str, script: str) -> Binaries:
+    """Those of `control_plane`, with a shell script for one of them."""
+    for program in PROGRAMS:
+        (folder / program).symlink_to(control_plane.binaries.path(program).resolve())
+    (folder / name).unlink()
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+    return Binaries(folder)
 
-    def interrupted() -> None:
-        with plane:
-            pids.extend(plane.server_pids().values())
-            raise KeyboardInterrupt
 
+def wait_for_pid(file: Path) -> int:
+    deadline = time.monotonic() + 30
+    while not (file.is_file() and file.read_text().endswith("\n")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return int(file.read_text())
+
+
+def test_an_interrupt_while_starting_ends_every_process(control_plane: LocalControlPlane, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    never_ready = programs_with(tmp_path, control_plane, "kube-apiserver", f"echo $$ > {file}; exec sleep 120")
+    plane = LocalControlPlane(never_ready, parent=tmp_path)
+
+    def press_ctrl_c() -> None:
+        wait_for_pid(file)
+        pids.update(plane.server_pids())
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    pids: dict[str, int] = {}
+    pressing = threading.Thread(target=press_ctrl_c)
+    pressing.start()
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert len(pids) == 3
-    assert not any(living_members(pid) for pid in pids)
+        plane.__enter__()
+    pressing.join()
+    assert set(pids) == {"etcd", "kube-apiserver"}
+    assert not any(living_members(pid) for pid in pids.values())
     assert (plane.folder / "kube-apiserver.log").is_file()
     assert not (plane.folder / "secrets").exists()
 
 
+def test_the_death_of_its_process_ends_every_process(control_plane: LocalControlPlane, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    programs_with(tmp_path, control_plane, "etcd", f"echo $$ > {file}; exec sleep 120")
+    code = (
+        "import pathlib, sys\n"
+        "from pdd_e2e.control_plane.binaries import PROGRAMS, Binaries\n"
+        "from pdd_e2e.control_plane.local_control_plane import LocalControlPlane\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "LocalControlPlane(Binaries(folder), parent=folder).__enter__()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) as owner:
+        etcd = wait_for_pid(file)
+        assert living_members(etcd)
+        owner.kill()
+    deadline = time.monotonic() + 20
+    while living_members(etcd) or list(tmp_path.glob("pdd-control-plane-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_a_start_that_fails_says_why_and_leaves_nothing(control_plane: LocalControlPlane, tmp_path: Path) -> None:
-    for name in ("etcd", "kubectl", "kube-controller-manager"):
-        (tmp_path / name).symlink_to(control_plane.binaries.path(name).resolve())
-    broken = tmp_path / "kube-apiserver"
-    broken.write_text("#!/bin/sh\necho this server does not start\nexit 1\n")
-    broken.chmod(0o755)
-    plane = LocalControlPlane(Binaries(tmp_path), parent=tmp_path)
+    script = "echo this server does not start; exit 1"
+    plane = LocalControlPlane(programs_with(tmp_path, control_plane, "kube-apiserver", script), parent=tmp_path)
     with pytest.raises(ControlPlaneError, match="this server does not start"):
         plane.__enter__()
     assert plane.server_pids() == {}

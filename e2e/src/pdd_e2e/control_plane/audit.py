@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from pdd_e2e.control_plane.api import Json
-
-MUTATING_VERBS = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+from pdd_e2e.control_plane.request_info import MUTATING_VERBS
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 `control_plane`  a LocalControlPlane, started before the tests if one of them asks for it
 `namespace`      the name of a new namespace that has its default ServiceAccount; deleted after the test, its pods without grace
 `fake_kubelet`   a FakeKubelet for that namespace
+`fault_proxy`    a FaultProxy in front of the API server
 """
 
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from pdd_e2e.control_plane.errors import ApiError, ControlPlaneError
 from pdd_e2e.control_plane.fake_kubelet import FakeKubelet
+from pdd_e2e.control_plane.fault_proxy import FaultProxy
 from pdd_e2e.control_plane.local_control_plane import ADMIN_GROUP, LocalControlPlane
 
 FAKE_KUBELET_USER = "pdd-fake-kubelet"
@@ -109,3 +111,10 @@ def fake_kubelet(control_plane: LocalControlPlane, namespace: str) -> Iterator[F
     kubeconfig = control_plane.kubeconfig_for(user=FAKE_KUBELET_USER, groups=[ADMIN_GROUP])
     with FakeKubelet(kubeconfig, namespace=namespace) as kubelet:
         yield kubelet
+
+
+@pytest.fixture
+def fault_proxy(control_plane: LocalControlPlane) -> Iterator[FaultProxy]:
+    """Breaks nothing until it is told to."""
+    with FaultProxy(control_plane) as proxy:
+        yield proxy
