@@ -92,7 +92,7 @@ test: check test-unit test-engines ## Everything a change must pass: checks, uni
 .PHONY: test-unit
 test-unit: setup ## Tests without engines: one pytest run per member
 	@for m in operator router cli; do echo "== $$m"; (cd $$m && ../$(BIN)/pytest -q) || exit 1; done
-	@echo "== charts"; cd charts && ../$(BIN)/pytest -q tests --ignore tests/api_server
+	@echo "== charts"; cd charts && ../$(BIN)/pytest -q
 	@echo "== e2e (fake engine, contract, layout, control plane)"; cd e2e && ../$(BIN)/pytest -q tests/fake_engine tests/contract tests/layout tests/control_plane
 	@echo "== connector"; cd connector && .venv/bin/pytest -q
 

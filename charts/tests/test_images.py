@@ -11,6 +11,11 @@ from pathlib import Path
 
 import dockerfiles
 import pytest
+import yaml
+
+from pdd_operator.api.v1alpha1 import PDDeployment
+from pdd_operator.render import render
+from pdd_operator.render.inputs import ClusterFacts, Images, Platform, RenderSettings, Replicas
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(ROOT.glob("*/Dockerfile"))
@@ -90,6 +95,22 @@ def test_the_images_carry_nothing_of_tests_or_other_members() -> None:
         assert not [package for package in foreign if f"\n{package}==" in f"\n{lock}"]
 
 
+def test_engine_pods_start_the_connectors_image_as_it_is_made() -> None:
+    steps = dockerfiles.parse((ROOT / "connector" / "Dockerfile").read_text(encoding="utf-8"))
+    (entry,) = (step.text for step in steps if step.word == "ENTRYPOINT")
+    (defaults,) = (step.text for step in steps if step.word == "CMD")
+    sample = yaml.safe_load((ROOT / "docs" / "samples" / "cpu-sockets.yaml").read_text(encoding="utf-8"))
+    images = Images(router="router:1", connector="connector:1", engine={Platform.CPU: "engine:1"})
+    deployment = PDDeployment.model_validate(sample)
+    rendered = render(deployment, RenderSettings(images, "pdd-system"), ClusterFacts(), Replicas(1, 1))
+    sets = [item for item in rendered.manifests if item["kind"] == "StatefulSet"]
+    assert len(sets) == 2
+    for item in sets:
+        (container,) = (c for c in item["spec"]["template"]["spec"]["initContainers"] if c["name"] == "connector")
+        assert container["image"] == "connector:1"
+        assert container["command"] == [*json.loads(entry), *json.loads(defaults)]
+
+
 @pytest.fixture(scope="module")
 def connector_image() -> Iterator[Path]:
     """What the connector's image holds under /pdd-connector, put together by the step that its Dockerfile has.
@@ -111,10 +132,12 @@ def assembled(target: Path) -> Path:
 
 def copy(image: Path, target: Path, user: int) -> None:
     """What the image's ENTRYPOINT does, as ``user``."""
-    steps = dockerfiles.parse((ROOT / "connector" / "Dockerfile").read_text(encoding="utf-8"))
-    (entry,) = (json.loads(step.text) for step in steps if step.word == "ENTRYPOINT")
-    command = [*(part.replace("/pdd-connector", str(image)) for part in entry), str(target)]
-    subprocess.run(command, check=True, env={"PATH": os.defpath}, user=user, group=user, cwd="/", timeout=30)
+    script = (ROOT / "connector" / "copy.sh").read_text(encoding="utf-8").replace("/pdd-connector/", f"{image}/")
+    command = ["/bin/sh", "-s", str(target)]
+    environment = {"PATH": os.defpath}
+    subprocess.run(
+        command, input=script, text=True, check=True, env=environment, user=user, group=user, cwd="/", timeout=30
+    )
 
 
 def test_the_copy_works_for_any_user_and_again(connector_image: Path) -> None:
