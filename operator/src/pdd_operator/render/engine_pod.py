@@ -68,7 +68,7 @@ def _pod_spec(deployment: PDDeployment, settings: RenderSettings, component: Com
         "securityContext": pod_security(owns_files=False),
         "initContainers": [*([_connector_container(settings)] if own_connector else []), preflight],
         "containers": [engine],
-        "volumes": _volumes(deployment, role.pod_template, group, share),
+        "volumes": _volumes(deployment, role.pod_template, group, share, own_connector=own_connector),
     }
     if spec.engine.image_pull_secret_names:
         pod["imagePullSecrets"] = [{"name": name} for name in spec.engine.image_pull_secret_names]
@@ -80,7 +80,7 @@ def _connector_container(settings: RenderSettings) -> dict[str, Any]:
         "name": "connector",
         "image": settings.images.connector,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["cp", "-R", "/pdd-connector/.", CONNECTOR_PATH],
+        "command": ["/copy.sh", CONNECTOR_PATH],
         "resources": _CONNECTOR_RESOURCES,
         "securityContext": restricted(),
         "volumeMounts": [{"name": "pdd-connector", "mountPath": CONNECTOR_PATH}],
@@ -134,7 +134,7 @@ def _engine_container(
         **_probes(spec.engine.startup_timeout_seconds),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": engine_security(spec.transport),
-        "volumeMounts": _engine_mounts(deployment, role_of(deployment, component).pod_template),
+        "volumeMounts": _engine_mounts(deployment, role_of(deployment, component)),
     }
 
 
@@ -158,29 +158,33 @@ def _health(period_seconds: int, failures: int, timeout_seconds: int) -> dict[st
     }
 
 
-def _volumes(deployment: PDDeployment, template: PodTemplate, group: str, share: Share) -> list[dict[str, Any]]:
+def _volumes(
+    deployment: PDDeployment, template: PodTemplate, group: str, share: Share, *, own_connector: bool
+) -> list[dict[str, Any]]:
     scripts = {"name": engine_group_name(deployment.metadata.name, group), "defaultMode": 0o444}
     memory = {"medium": "Memory", "sizeLimit": f"{share.shared_memory_gib}Gi"}
-    own = [
+    own: list[dict[str, Any]] = [
         {"name": "pdd-scripts", "configMap": scripts},
-        {"name": "pdd-connector", "emptyDir": {}},
         {"name": "pdd-run", "emptyDir": {}},
         {"name": "pdd-home", "emptyDir": {}},
         {"name": "pdd-tmp", "emptyDir": {}},
         {"name": "pdd-shared-memory", "emptyDir": memory},
         *model_volumes(deployment.spec.model),
     ]
+    if own_connector:
+        own.append({"name": "pdd-connector", "emptyDir": {}})
     return [*own, *template.volumes]
 
 
-def _engine_mounts(deployment: PDDeployment, template: PodTemplate) -> list[dict[str, Any]]:
+def _engine_mounts(deployment: PDDeployment, role: Role) -> list[dict[str, Any]]:
     own: list[dict[str, Any]] = [
         {"name": "pdd-scripts", "mountPath": SCRIPTS_PATH, "readOnly": True},
-        {"name": "pdd-connector", "mountPath": CONNECTOR_PATH, "readOnly": True},
         {"name": "pdd-run", "mountPath": RUN_PATH, "readOnly": True},
         {"name": "pdd-home", "mountPath": HOME_PATH},
         {"name": "pdd-tmp", "mountPath": "/tmp"},  # noqa: S108 - a path inside the pod
         {"name": "pdd-shared-memory", "mountPath": "/dev/shm"},  # noqa: S108 - a path inside the pod
         *model_mounts(deployment.spec.model),
     ]
-    return with_user_mounts(own, template)
+    if PLATFORMS[platform_of(role)].own_connector:
+        own.append({"name": "pdd-connector", "mountPath": CONNECTOR_PATH, "readOnly": True})
+    return with_user_mounts(own, role.pod_template)

@@ -10,7 +10,7 @@ from pdd_operator.api.accelerators import Platform as Platform
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Default images. ``connector`` holds the connector's package under ``/pdd-connector`` and is copied into every engine pod."""
+    """Default images. ``connector`` has ``/copy.sh FOLDER``, which copies the connector's package into an engine pod (connector/Dockerfile)."""
 
     router: str
     connector: str

@@ -29,7 +29,7 @@ def engine_scheduling(deployment: PDDeployment, component: Component, group: str
         fields |= {"affinity": template.affinity} if template.affinity else {}
         spread = [_spread(_HOST, selector_labels(name, component, group))]
     tolerations = [*_tolerations(role, backend), *template.tolerations]
-    constraints = [*spread, *template.topology_spread_constraints]
+    constraints = _with_user_constraints(spread, template)
     return (
         fields
         | ({"tolerations": tolerations} if tolerations else {})
@@ -43,7 +43,7 @@ def router_scheduling(deployment: PDDeployment) -> dict[str, Any]:
     template = deployment.spec.router.pod_template
     labels = selector_labels(deployment.metadata.name, Component.ROUTER)
     spread = [_spread(_HOST, labels), _spread(_ZONE, labels)]
-    fields: dict[str, Any] = {"topologySpreadConstraints": [*spread, *template.topology_spread_constraints]}
+    fields: dict[str, Any] = {"topologySpreadConstraints": _with_user_constraints(spread, template)}
     if template.node_selector:
         fields["nodeSelector"] = dict(template.node_selector)
     if template.tolerations:
@@ -90,6 +90,13 @@ def _spread(topology: str, labels: dict[str, str]) -> dict[str, Any]:
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": labels},
     }
+
+
+def _with_user_constraints(own: list[dict[str, Any]], template: PodTemplate) -> list[dict[str, Any]]:
+    """Each topology once for each way of not fitting, as the API server demands: the user's is taken."""
+    users = template.topology_spread_constraints
+    given = {(item.get("topologyKey"), item.get("whenUnsatisfiable")) for item in users}
+    return [*(item for item in own if (item["topologyKey"], item["whenUnsatisfiable"]) not in given), *users]
 
 
 def _named(template: PodTemplate) -> dict[str, Any]:
