@@ -26,6 +26,10 @@ _LIST_KEYS: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
 }
 """Field of a list → the fields that name its items, with the default of each. ``ports`` is told apart by ``_list_keys``."""
 
+_STRING_MAPS: Final = frozenset(
+    {"annotations", "labels", "matchLabels", "nodeSelector", "requests", "limits", "data", "selector"}
+)
+"""Where the API server stores nothing for an empty mapping. Elsewhere it says something: ``emptyDir: {}``."""
 _QUANTITIES: Final = frozenset({"requests", "limits", "sizeLimit", "averageValue", "value", "divisor"})
 _SUFFIXES: Final[Mapping[str, Decimal]] = {
     "m": Decimal("0.001"),
@@ -58,7 +62,7 @@ def _differs(desired: Any, live: Any, path: tuple[str, ...]) -> str | None:
 
 
 def _mapping_differs(desired: Mapping[str, Any], live: Any, path: tuple[str, ...]) -> str | None:
-    if live is None and not desired:
+    if live is None and not desired and path and path[-1] in _STRING_MAPS:
         return None
     if not isinstance(live, Mapping):
         return ".".join(path)

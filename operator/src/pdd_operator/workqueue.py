@@ -30,10 +30,14 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """``calls``: API calls that it took. ``again_seconds``: look again then, whatever happens until then; None: when something changes."""
+    """``calls``: API calls that it took. ``again_seconds``: look again then, whatever happens until then; None: when something changes.
+
+    ``gone``: the object is no more, nothing of it is remembered.
+    """
 
     calls: int = 0
     again_seconds: float | None = None
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,6 @@ class WorkQueue:
         entry.due = min(entry.due, now + after_seconds)
         self._on_add()
 
-    def forget(self, key: NamespacedName) -> None:
-        """The object is gone: nothing of it is remembered once its flight is over."""
-        entry = self._keys.get(key)
-        if entry is not None and not entry.in_flight and entry.due == _NEVER:
-            del self._keys[key]
-
     def take(self) -> NamespacedName | None:
         """The key that has waited longest among those that may run now; it is in flight until ``done``."""
         now = self._clock()
@@ -115,6 +113,8 @@ class WorkQueue:
             entry.failures = 0
             if result.again_seconds is not None:
                 entry.due = min(entry.due, now + result.again_seconds)
+            if result.gone and entry.due == _NEVER:
+                del self._keys[key]
         entry.not_before = not_before
         self._on_add()
 

@@ -17,21 +17,13 @@ import structlog
 from pdd_operator.api import labels
 from pdd_operator.api.objects import Manifest
 from pdd_operator.errors import ClusterError
+from pdd_operator.observe.events import Event
 
 _log = structlog.stdlib.get_logger(__name__)
 _MESSAGE_BYTES = 1024
 _REMEMBERED = 2048
 _REPEAT_SECONDS = 60.0
 """A repeat is counted at most this often."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """``warning``: somebody should look. ``reason``: CamelCase; what is the same in reason and message is a repeat."""
-
-    reason: str
-    message: str
-    warning: bool = False
 
 
 class EventStore(Protocol):

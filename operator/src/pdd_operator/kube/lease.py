@@ -45,12 +45,11 @@ class LeaseStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerms:
-    """``duration_seconds``: how long a leader that is not heard of keeps the lease. ``renew_seconds``: time between attempts."""
+    """``identity``: of this process, never used again. ``duration_seconds``: how long a leader that is not heard of keeps the lease."""
 
     key: NamespacedName
     identity: str
     duration_seconds: float
-    renew_seconds: float
 
 
 class Lease:
@@ -160,6 +159,10 @@ class LeaseKeeper:
                 _log.warning("Could not ask for the lease", error=str(error))
             self._stop.wait(self._renew_seconds)
         return False
+
+    def give_up(self) -> None:
+        """Ends ``acquire``. Safe in any thread."""
+        self._stop.set()
 
     def stop(self) -> None:
         """Ends the renewal and releases the lease. Call it when nothing writes any more."""

@@ -1,0 +1,252 @@
+"""The process: settings → logging → probes → lease → watches, workers, resync. Decides nothing about any object.
+
+A standby waits for the lease with its probes answering. What holds the lease ends at once, without farewell, when it loses it; on SIGTERM it
+stops within seconds and gives the lease up, so that the next one need not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import kopf
+import structlog
+
+from pdd_operator import logs
+from pdd_operator.api.names import NamespacedName
+from pdd_operator.errors import OperatorError, SettingsError
+from pdd_operator.handlers import Told, make_registry, make_settings
+from pdd_operator.kube import kinds
+from pdd_operator.kube.cluster import KubeCluster, connect
+from pdd_operator.kube.events import EventRecorder
+from pdd_operator.kube.kinds import Kind
+from pdd_operator.kube.lease import Lease, LeaseKeeper, LeaseTerms
+from pdd_operator.metrics import Metrics
+from pdd_operator.observe.observed import Observed
+from pdd_operator.probes import serve_probes
+from pdd_operator.reconcile import Clocks, Reconciler
+from pdd_operator.sampling import ReuseSampler
+from pdd_operator.scrape import sample_engines
+from pdd_operator.settings import Settings
+from pdd_operator.watches import WatchMonitor
+from pdd_operator.workqueue import Done, Retry, WorkQueue, serve
+
+_log = structlog.stdlib.get_logger("pdd_operator")
+
+EXIT_SETTINGS = 2
+EXIT_LEASE_LOST = 3
+EXIT_BROKEN = 4
+_STOP_SECONDS = 5.0
+"""How long what is in flight may take when the process is asked to stop."""
+_AGAIN_SECONDS = 1.0
+_SPREAD = 0.1
+"""Part of the resync period over which objects are spread."""
+
+
+class Operator:
+    """One process. ``run`` returns its exit code."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._metrics = Metrics()
+        self._identity = f"{settings.pod_name}_{uuid4().hex[:8]}"
+        self._wake = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._end_watches = threading.Event()
+        # Clocks of reconciles may stand still while the machine sleeps; that of the lease (kube.lease) may not.
+        self._queue = WorkQueue(time.monotonic, random.random, on_add=self._wake.set)
+        api = connect(f"pdd-operator/{self._identity}")
+        count = self._metrics.count_call
+        leases = KubeCluster(api, timeout_seconds=settings.lease_renew_seconds, may_write=_always, count_call=count)
+        terms = LeaseTerms(
+            NamespacedName(settings.namespace, settings.lease_name), self._identity, settings.lease_duration_seconds
+        )
+        self._lease = Lease(leases, terms)
+        self._keeper = LeaseKeeper(self._lease, settings.lease_renew_seconds, _end_at_once)
+        self._cluster = KubeCluster(
+            api,
+            timeout_seconds=settings.request_timeout_seconds,
+            may_write=self._lease.may_write if settings.leader_election else _always,
+            count_call=count,
+        )
+        self._sampler = ReuseSampler(sample_engines, settings.sample_seconds, self._queue.add)
+        self._watches = WatchMonitor(time.monotonic, settings.stuck_seconds)
+        self._threads = ThreadPoolExecutor(settings.workers, "reconcile")
+        self._reconciler = Reconciler(
+            self._cluster,
+            settings.render,
+            EventRecorder(self._cluster, self._identity, _now),
+            self._metrics,
+            Clocks(_now, time.monotonic),
+            resync_seconds=settings.resync_seconds,
+            reuse=self._sampler.window,
+            saw=self._saw,
+        )
+        self._metrics.watch(
+            lambda: self._lease.held or not settings.leader_election,
+            lambda: self._queue.depth,
+            lambda: self._queue.oldest_seconds,
+        )
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopped.set)
+        settings = self._settings
+        async with AsyncExitStack() as stack:
+            probes = serve_probes(settings.http_address, settings.http_port, self._illness, self._metrics.expose)
+            await stack.enter_async_context(probes)
+            if settings.leader_election and not await self._lead():
+                return 0
+            try:
+                return await self._work()
+            finally:
+                if settings.leader_election:
+                    await asyncio.to_thread(self._keeper.stop)
+
+    async def _lead(self) -> bool:
+        """Waits for the lease; False when asked to stop before."""
+        _log.info("Waiting for the lease", identity=self._identity)
+        acquiring = asyncio.create_task(asyncio.to_thread(self._keeper.acquire))
+        stopping = asyncio.create_task(self._stopped.wait())
+        await asyncio.wait((acquiring, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not acquiring.done():
+            self._keeper.give_up()
+        stopping.cancel()
+        if leads := await acquiring:
+            _log.info("Became leader", identity=self._identity)
+        return leads
+
+    async def _work(self) -> int:
+        """Until asked to stop, or until something that must run for ever ends."""
+        watched = await self._watched_kinds()
+        if watched is None:
+            return 0
+        self._watches.expect(kind.kind for kind in (*watched, kinds.POD, kinds.DEPLOYMENT))
+        loop = asyncio.get_running_loop()
+
+        def told(key: NamespacedName, uid: str, version: str, gone: bool) -> None:
+            loop.call_soon_threadsafe(self._told, key, uid, version, gone)
+
+        lasting = {
+            asyncio.create_task(asyncio.to_thread(self._watch, watched, told), name="watches"),
+            asyncio.create_task(
+                serve(self._queue, self._wake, self._reconcile, self._settings.workers), name="workers"
+            ),
+            asyncio.create_task(self._resync(), name="resync"),
+            asyncio.create_task(self._sampler.run(), name="sampling"),
+            asyncio.create_task(self._stopped.wait(), name="stop"),
+        }
+        ended, going = await asyncio.wait(lasting, return_when=asyncio.FIRST_COMPLETED)
+        asked = self._stopped.is_set()
+        for task in ended:
+            if not asked:
+                _log.error("Ended because a part of the operator did", part=task.get_name(), exc_info=task.exception())
+        self._end_watches.set()
+        for task in going:
+            if task.get_name() != "watches":  # its thread ends by itself
+                task.cancel()
+        if going:
+            await asyncio.wait(going, timeout=_STOP_SECONDS)
+        return 0 if asked else EXIT_BROKEN
+
+    async def _watched_kinds(self) -> tuple[Kind, ...] | None:
+        """Child kinds that are served. Those that come later are restored by the resync only, until the next start. None: stopped."""
+        while not self._stopped.is_set():
+            try:
+                return await asyncio.to_thread(_served, self._cluster)
+            except OperatorError as error:
+                _log.warning("Could not ask which kinds are served", error=str(error))
+                await asyncio.sleep(_AGAIN_SECONDS)
+        return None
+
+    def _watch(self, watched: Iterable[Kind], told: Told) -> None:
+        """kopf in a thread and loop of its own: at its end it cancels every task that it did not find at its beginning."""
+        namespaces = self._settings.watch_namespaces
+        watching = kopf.operator(
+            registry=make_registry(told, watched),
+            settings=make_settings(watched, self._settings.request_timeout_seconds),
+            namespaces=namespaces,
+            clusterwide=not namespaces,
+            standalone=True,
+            stop_flag=self._end_watches,
+        )
+        asyncio.run(watching)
+
+    async def _reconcile(self, key: NamespacedName) -> Done | Retry:
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(self._threads, self._reconciler.reconcile, key)
+        if isinstance(result, Done) and result.gone:
+            self._sampler.forget(key)
+        return result
+
+    async def _resync(self) -> None:
+        """The net below the watches: every object now and then."""
+        period = self._settings.resync_seconds
+        while True:
+            await asyncio.sleep(period)
+            for key in self._queue.keys:
+                self._queue.add(key, random.random() * period * _SPREAD)  # noqa: S311  # spreads load, hides nothing
+
+    def _told(self, key: NamespacedName, uid: str, version: str, gone: bool) -> None:
+        self._watches.told(uid, version, deleted=gone)
+        self._queue.add(key)
+
+    def _saw(self, observed: Observed, read_at: float) -> None:
+        self._sampler.noted(observed)
+        self._watches.listed((observed.deployment, *observed.children.values(), *observed.pods), read_at)
+
+    def _illness(self) -> str | None:
+        if (waited := self._queue.oldest_seconds) > self._settings.stuck_seconds:
+            return f"an object has waited for {waited:.0f} s"
+        if silent := self._watches.silent_kinds():
+            return f"the watches are silent about changes of {', '.join(silent)}"
+        return None
+
+
+def _served(cluster: KubeCluster) -> tuple[Kind, ...]:
+    return tuple(kind for kind in kinds.CHILD_KINDS if not kind.optional or cluster.has_kind(kind))
+
+
+def _always() -> None:
+    """Writing needs no lease."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _end_at_once() -> None:
+    _log.error("Lost the lease, ended at once")
+    sys.stdout.flush()
+    os._exit(EXIT_LEASE_LOST)
+
+
+async def _run(settings: Settings) -> int:
+    return await Operator(settings).run()
+
+
+def main() -> int:
+    try:
+        settings = Settings.from_environment()
+    except SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_SETTINGS
+    logs.set_up(settings.log_level)
+    return asyncio.run(_run(settings))
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # a thread that waits for the API server may not write any more and need not be waited for

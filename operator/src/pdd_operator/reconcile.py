@@ -1,0 +1,328 @@
+"""One look at one PDDeployment: gather → parse → size → render → plan → act → status → events.
+
+Level-based: it never asks what happened, only how things are, so it may be killed anywhere and begun again. What it remembers between two
+looks spares calls and repeats; losing it costs nothing else. Synchronous: runs in a worker thread, one thread per object at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import structlog
+
+from pdd_operator.actions import Execution, execute, sentence_of
+from pdd_operator.api import labels
+from pdd_operator.api.names import NamespacedName, ObjectRef
+from pdd_operator.api.objects import Action, Apply, CreateOnce, Manifest, Rendered, ref_of
+from pdd_operator.api.parse import InvalidSpecError, parse_deployment
+from pdd_operator.api.v1alpha1 import PDDeployment
+from pdd_operator.errors import ClusterError, LeaseLostError, OperatorError, TransientError
+from pdd_operator.kube import kinds
+from pdd_operator.kube.cluster import Cluster
+from pdd_operator.kube.events import EventRecorder
+from pdd_operator.metrics import Metrics
+from pdd_operator.observe.events import Event, events_between
+from pdd_operator.observe.observed import Observed, ReuseWindow
+from pdd_operator.observe.outcome import Failure, ReconcileOutcome, RolloutPlan
+from pdd_operator.observe.reasons import EventReason
+from pdd_operator.observe.rollout import plan_rollout
+from pdd_operator.observe.status import compute_status
+from pdd_operator.plan import Plan, plan
+from pdd_operator.render.inputs import ClusterFacts, RenderSettings
+from pdd_operator.render.manifests import render
+from pdd_operator.render.revision import revision_of
+from pdd_operator.workqueue import Done, Retry
+
+_log = structlog.stdlib.get_logger(__name__)
+
+REFUSED_AGAIN_SECONDS = 30.0
+UNFINISHED_AGAIN_SECONDS = 30.0
+SECRET_AGAIN_SECONDS = 5.0
+SECRET_DOUBT_SECONDS = 60.0
+"""How long after its owner was made anew a Secret may still fall to garbage collection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """``now``: aware, UTC; ``monotonic``: seconds."""
+
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Of one PDDeployment, since this process began."""
+
+    secrets_seen: dict[str, float] = field(default_factory=dict)
+    doubt_until: float = float("-inf")
+    settled: dict[ObjectRef, tuple[str, str]] = field(default_factory=dict)
+    """Objects whose apply changed nothing although they seemed to differ: hash and version of then."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one look decided: what was seen after it acted, its outcome, and what is to be told."""
+
+    observed: Observed
+    parsed: PDDeployment | None
+    outcome: ReconcileOutcome
+    done: tuple[Action, ...] = ()
+    replaced_keys: tuple[str, ...] = ()
+    interrupted: TransientError | None = None
+    conflict: bool = False
+
+
+class Reconciler:
+    """``reuse``: what was last sampled from the engines of an object; ``saw``: is told what was read, and when
+    (monotonic) reading began."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: RenderSettings,
+        events: EventRecorder,
+        metrics: Metrics,
+        clocks: Clocks,
+        *,
+        resync_seconds: float,
+        reuse: Callable[[NamespacedName], ReuseWindow],
+        saw: Callable[[Observed, float], None],
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._events = events
+        self._metrics = metrics
+        self._clocks = clocks
+        self._resync_seconds = resync_seconds
+        self._reuse = reuse
+        self._saw = saw
+        self._memories: dict[NamespacedName, _Memory] = {}
+        self._lock = threading.Lock()
+
+    def reconcile(self, key: NamespacedName) -> Done | Retry:
+        """Never raises: what fails is counted, logged and tried again."""
+        started = self._clocks.monotonic()
+        self._cluster.take_call_count()
+        with structlog.contextvars.bound_contextvars(namespace=key.namespace, name=key.name):
+            result, verdict = self._guarded(key)
+        self._metrics.observe_reconcile(result, self._clocks.monotonic() - started)
+        return replace(verdict, calls=self._cluster.take_call_count())
+
+    def _guarded(self, key: NamespacedName) -> tuple[str, Done | Retry]:
+        try:
+            return self._reconcile(key)
+        except LeaseLostError:
+            return "lost", Retry()
+        except TransientError as error:
+            _log.warning("Could not reconcile, the API server is not available", error=str(error))
+            return "retried", Retry(at_least_seconds=error.retry_after_seconds or 0.0)
+        except OperatorError as error:
+            _log.warning("Could not reconcile", error=str(error))
+            return "retried", Retry()
+        except Exception:  # noqa: BLE001  # the last line of defence: a bug in one object's path must not end the others'
+            _log.exception("Could not reconcile, this is a bug of the operator")
+            return "failed", Retry()
+
+    def _reconcile(self, key: NamespacedName) -> tuple[str, Done | Retry]:
+        deployment = self._cluster.get_deployment(key)
+        if deployment is None or deployment["metadata"].get("deletionTimestamp"):
+            with self._lock:
+                self._memories.pop(key, None)
+            return "gone", Done(gone=True)
+        with self._lock:
+            memory = self._memories.setdefault(key, _Memory())
+        look = self._look(self._gather(key, deployment), memory)
+        self._tell(look)
+        return self._verdict(look, memory)
+
+    def _gather(self, key: NamespacedName, deployment: Manifest) -> Observed:
+        began = self._clocks.monotonic()
+        observed = Observed(
+            deployment=deployment,
+            children=self._cluster.list_children(key),
+            pods=self._cluster.list_pods(key),
+            reuse=self._reuse(key),
+            now=self._clocks.now(),
+        )
+        self._saw(observed, began)
+        return observed
+
+    # ---- deciding and acting ------------------------------------------------------------------------------------
+
+    def _look(self, observed: Observed, memory: _Memory) -> _Look:
+        try:
+            parsed = parse_deployment(observed.deployment)
+        except InvalidSpecError as error:
+            return _Look(observed, None, ReconcileOutcome(problems=_problems(error)))
+        try:
+            return self._act(observed, parsed, memory)
+        except (LeaseLostError, TransientError):
+            raise
+        except ClusterError as error:
+            return _Look(observed, parsed, ReconcileOutcome(failures=(Failure(error.reason, str(error)),)))
+        except Exception as error:  # noqa: BLE001  # to be said in status, and the other objects must go on
+            _log.exception("Could not decide, this is a bug of the operator")
+            failure = Failure("InternalError", f"{type(error).__name__}: {error}")
+            return _Look(observed, parsed, ReconcileOutcome(failures=(failure,)))
+
+    def _act(self, observed: Observed, parsed: PDDeployment, memory: _Memory) -> _Look:
+        revision = revision_of(parsed, self._settings)
+        sizes = plan_rollout(parsed.spec, revision, observed)
+        if parsed.metadata.annotations.get(labels.RECONCILE) == labels.PAUSED:
+            return _Look(observed, parsed, ReconcileOutcome(revision, paused=True, rollout=sizes))
+        rendered = render(parsed, self._settings, self._facts(), sizes.replicas)
+        observed = self._with_unlabelled(observed, rendered)
+        missing = self._missing_secrets(observed, rendered, memory)
+        planned = self._plan(observed, rendered, sizes, missing, memory)
+        execution = execute(self._cluster, observed.deployment, observed.children, planned.actions)
+        self._remember(observed, execution, memory)
+        failures = (*execution.failures, *map(_foreign, planned.foreign))
+        outcome = ReconcileOutcome(revision, rollout=sizes, failures=failures, actions=len(planned.actions))
+        return _Look(
+            replace(observed, children=execution.children),
+            parsed,
+            outcome,
+            tuple(execution.done),
+            _replaced_keys(observed, execution),
+            execution.interrupted,
+            execution.conflict,
+        )
+
+    def _facts(self) -> ClusterFacts:
+        return ClusterFacts(
+            pod_monitors=self._cluster.has_kind(kinds.POD_MONITOR),
+            grafana_dashboards=self._cluster.has_kind(kinds.GRAFANA_DASHBOARD),
+        )
+
+    def _plan(
+        self, observed: Observed, rendered: Rendered, sizes: RolloutPlan, missing: Iterable[str], memory: _Memory
+    ) -> Plan:
+        uid = observed.deployment["metadata"]["uid"]
+        planned = plan(rendered, observed.children, sizes, uid=uid, missing_secrets=frozenset(missing))
+        actions = tuple(action for action in planned.actions if not _is_settled(action, observed, memory))
+        return replace(planned, actions=actions)
+
+    def _with_unlabelled(self, observed: Observed, rendered: Rendered) -> Observed:
+        """Adds objects of the wanted names that the lists by label did not show: unlabelled by somebody, or somebody else's."""
+        namespace = observed.deployment["metadata"]["namespace"]
+        found = dict(observed.children)
+        for ref in map(ref_of, rendered.manifests):
+            if ref not in found and (live := self._cluster.get(namespace, ref)) is not None:
+                found[ref] = live
+        return replace(observed, children=found)
+
+    def _missing_secrets(self, observed: Observed, rendered: Rendered, memory: _Memory) -> list[str]:
+        """By dry run, as the operator may not read them: at first sight, at each resync, and while one may still be collected."""
+        namespace, now = observed.deployment["metadata"]["namespace"], self._clocks.monotonic()
+        missing = []
+        for secret in rendered.secrets:
+            name = secret.manifest["metadata"]["name"]
+            orphaned = secret.owner is not None and secret.owner not in observed.children
+            seen_at = memory.secrets_seen.get(name, float("-inf"))
+            if now - seen_at < self._resync_seconds and not orphaned and now > memory.doubt_until:
+                continue
+            if self._cluster.create_secret(namespace, secret.manifest, dry_run=True):
+                missing.append(name)
+                continue
+            memory.secrets_seen[name] = now
+            if orphaned:  # it goes with its former owner, at a time of the garbage collector's choosing
+                memory.doubt_until = now + SECRET_DOUBT_SECONDS
+        return missing
+
+    def _remember(self, observed: Observed, execution: Execution, memory: _Memory) -> None:
+        unchanged = observed.deployment["metadata"].get("generation") == observed.deployment.get("status", {}).get(
+            "observedGeneration"
+        )
+        for action in execution.done:
+            if not isinstance(action, Apply):
+                continue
+            ref = ref_of(action.manifest)
+            before, after = observed.children.get(ref), execution.children[ref]
+            if before is not None and _version(before) == _version(after):
+                _log.warning(
+                    "An apply changed nothing, the comparison was wrong", object=str(ref), reason=action.reason
+                )
+                memory.settled[ref] = (_input_hash(action.manifest), _version(after))
+            elif unchanged:
+                self._metrics.count_drift(ref.kind)
+
+    # ---- telling ------------------------------------------------------------------------------------------------
+
+    def _tell(self, look: _Look) -> None:
+        deployment = look.observed.deployment
+        metadata = deployment["metadata"]
+        key = NamespacedName(metadata["namespace"], metadata["name"])
+        before = deployment.get("status") or {}
+        status = compute_status(look.observed, look.outcome, look.parsed)
+        for action in look.done:
+            _log.info(sentence_of(action), generation=metadata.get("generation"), uid=metadata["uid"])
+        for failure in look.outcome.failures:
+            _log.warning("Could not reconcile an object", reason=failure.reason, error=failure.message)
+        if status != before:
+            self._cluster.apply_status(key, status)
+        for event in (*events_between(before, status, look.done), *map(_key_replaced, look.replaced_keys)):
+            self._events.record(deployment, event)
+
+    def _verdict(self, look: _Look, memory: _Memory) -> tuple[str, Done | Retry]:
+        outcome = look.outcome
+        if look.interrupted is not None:
+            return "retried", Retry(at_least_seconds=look.interrupted.retry_after_seconds or 0.0)
+        if look.conflict or any(failure.reason == "InternalError" for failure in outcome.failures):
+            return "retried", Retry()
+        if outcome.failures:
+            return "failed", Done(again_seconds=REFUSED_AGAIN_SECONDS)
+        if look.parsed is None:
+            return "invalid", Done()
+        if outcome.paused:
+            return "paused", Done()
+        again = None if outcome.rollout is not None and outcome.rollout.available else UNFINISHED_AGAIN_SECONDS
+        if self._clocks.monotonic() < memory.doubt_until:
+            again = SECRET_AGAIN_SECONDS
+        return "changed" if look.done else "unchanged", Done(again_seconds=again)
+
+
+def _problems(error: InvalidSpecError) -> tuple[tuple[str, str], ...]:
+    return tuple((problem.field, problem.message) for problem in error.problems)
+
+
+def _foreign(ref: ObjectRef) -> Failure:
+    return Failure("ForeignObject", f"{ref} exists and does not belong to this PDDeployment; rename or delete it", ref)
+
+
+def _is_settled(action: Action, observed: Observed, memory: _Memory) -> bool:
+    """Whether the same apply to the same version changed nothing before: doing it again would go on for ever."""
+    if not isinstance(action, Apply):
+        return False
+    ref = ref_of(action.manifest)
+    live = observed.children.get(ref)
+    return live is not None and memory.settled.get(ref) == (_input_hash(action.manifest), _version(live))
+
+
+def _input_hash(manifest: Manifest) -> str:
+    return str((manifest["metadata"].get("annotations") or {}).get(labels.INPUT_HASH, ""))
+
+
+def _version(live: Manifest) -> str:
+    return str(live["metadata"].get("resourceVersion", ""))
+
+
+def _replaced_keys(observed: Observed, execution: Execution) -> tuple[str, ...]:
+    """Names of Secrets that were made anew although pods that hold their former content are there."""
+    groups = {
+        child["metadata"].get("labels", {}).get(labels.REVISION_GROUP)
+        for ref, child in observed.children.items()
+        if ref.kind == "StatefulSet"
+    }
+    made = (action.secret.manifest["metadata"] for action in execution.done if isinstance(action, CreateOnce))
+    return tuple(
+        metadata["name"] for metadata in made if metadata.get("labels", {}).get(labels.REVISION_GROUP) in groups
+    )
+
+
+def _key_replaced(name: str) -> Event:
+    message = f"Secret {name} was gone and has new content: engines that started before refuse claims until restarted"
+    return Event(EventReason.CLAIM_KEY_REPLACED.value, message, warning=True)
