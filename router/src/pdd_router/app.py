@@ -26,7 +26,10 @@ from pdd_router.flow.services import Services, policy_of
 from pdd_router.following import FollowedFile, Following
 from pdd_router.handlers import add_routes, close_when_draining, errors_in_openai_form
 from pdd_router.keys import GATE, SERVICES, Gate
-from pdd_router.metrics import Metrics
+from pdd_router.metrics import DiscoveryMetrics, Metrics
+from pdd_router.pods.discovery import Discovery
+from pdd_router.pods.reading import Ports
+from pdd_router.pods.watching import Pace
 from pdd_router.policy.conversations import Conversations
 from pdd_router.policy.estimate import TokenEstimator
 from pdd_router.server import RouterSite
@@ -34,6 +37,7 @@ from pdd_router.tenancy import ApiKeys, Salts, parse_api_keys, parse_salt_secret
 from pdd_router.upstream import Upstream
 
 _log = structlog.get_logger(__name__)
+_PACE = Pace()
 
 
 @dataclass(slots=True)
@@ -47,10 +51,11 @@ class Router:
 
 
 @asynccontextmanager
-async def running(config: RouterConfig) -> AsyncIterator[Router]:
+async def running(config: RouterConfig, *, pace: Pace = _PACE) -> AsyncIterator[Router]:
     """Start a router and stop it on leaving: readiness gone and, after a while, no new connection; what is in flight ends.
 
-    Raises ConfigError where a file that the configuration names is bad, OSError where the socket cannot be opened.
+    ``pace``: of discovery on Kubernetes. Raises ConfigError where a file that the configuration names is bad, OSError
+    where the socket cannot be opened.
     """
     async with AsyncExitStack() as stack:
         services = _build_services(config)
@@ -59,6 +64,7 @@ async def running(config: RouterConfig) -> AsyncIterator[Router]:
         files = _followed_files(config, services, gate)
         for file in files:
             file.load()
+        await stack.enter_async_context(_discovering(config, services, pace))
         app = web.Application(middlewares=[errors_in_openai_form], client_max_size=config.limits.max_body_bytes)
         app[SERVICES], app[GATE] = services, gate
         app.on_response_prepare.append(close_when_draining)
@@ -86,12 +92,14 @@ def _build_services(config: RouterConfig) -> Services:
             secret = parse_salt_secret(secret_file.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"tenancy.saltSecretFile: cannot read {secret_file}: {type(error).__name__}") from None
+    metrics = Metrics()
+    registry = Registry(
+        clock=clock, breaker=config.breaker, introductions=config.introductions, direction=config.direction
+    )
     return Services(
         config=config,
         policy=policy_of(config),
-        registry=Registry(
-            clock=clock, breaker=config.breaker, introductions=config.introductions, direction=config.direction
-        ),
+        registry=registry,
         upstream=Upstream(limits, config.timeouts),
         conversations=Conversations(
             clock=clock, ttl_seconds=config.conversation_ttl_seconds, max_entries=limits.max_conversations
@@ -103,10 +111,11 @@ def _build_services(config: RouterConfig) -> Services:
             max_queued=limits.max_queued_requests,
             timeout_seconds=limits.queue_timeout_seconds,
         ),
-        metrics=Metrics(),
+        metrics=metrics,
         salts=Salts(secret, config.tenancy.cache_isolation),
         log_secret=secret,
         clock=clock,
+        discovery=Discovery(registry, DiscoveryMetrics(metrics.registry), clock) if config.discovery else None,
     )
 
 
@@ -117,14 +126,29 @@ def _followed_files(config: RouterConfig, services: Services, gate: Gate) -> lis
     def apply_keys(keys: ApiKeys) -> None:
         gate.keys = keys
 
-    files: list[Following] = [
-        FollowedFile(config.engines_file, parse=parse_engines, apply=services.registry.replace, on_result=count)
-    ]
+    files: list[Following] = []
+    if config.engines_file is not None:
+        files.append(
+            FollowedFile(config.engines_file, parse=parse_engines, apply=services.registry.replace, on_result=count)
+        )
     if config.authentication.api_keys_file is not None:
         files.append(
             FollowedFile(config.authentication.api_keys_file, parse=parse_api_keys, apply=apply_keys, on_result=count)
         )
     return files
+
+
+@asynccontextmanager
+async def _discovering(config: RouterConfig, services: Services, pace: Pace) -> AsyncIterator[None]:
+    if config.discovery is None or services.discovery is None:
+        yield
+        return
+    from pdd_router.pods.api import KubernetesPods, read_access  # time and 30 MB, which a router with a file saves
+
+    wanted = config.discovery.kubernetes
+    ports = Ports(wanted.engine_port, wanted.claim_port if config.mechanism is Mechanism.CLAIM else None)
+    async with services.discovery.following(KubernetesPods(read_access(), wanted, pace), ports, pace):
+        yield
 
 
 @asynccontextmanager

@@ -73,6 +73,19 @@ class Listen(_Section):
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
 
 
+class KubernetesDiscovery(_Section):
+    """Engines are the pods of one PDDeployment. ``claimPort`` matters with mechanism Claim alone."""
+
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+    deployment: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
+    engine_port: Annotated[int, Field(ge=1, le=65535)] = 8000
+    claim_port: Annotated[int, Field(ge=0, le=65535)] = 6600
+
+
+class Discovery(_Section):
+    kubernetes: KubernetesDiscovery
+
+
 class Claim(_Section):
     max_owners_asked: Annotated[int, Field(ge=1, le=8)] = 3
 
@@ -169,7 +182,8 @@ class RouterConfig(_Section):
     """The whole file. Relative paths are taken from the folder that the file is in."""
 
     listen: Listen = Listen()
-    engines_file: Annotated[Path, Field(strict=False)]
+    engines_file: Annotated[Path | None, Field(strict=False)] = None
+    discovery: Discovery | None = None
     mechanism: Annotated[Mechanism, Field(strict=False)] = Mechanism.CLAIM
     direction: Annotated[Direction, Field(strict=False)] = Direction.BIDIRECTIONAL
     recompute_threshold_tokens: Annotated[int, Field(ge=0, le=1_000_000)] = 64
@@ -193,6 +207,14 @@ class RouterConfig(_Section):
     log_level: Annotated[LogLevel, Field(strict=False)] = LogLevel.INFO
 
     @model_validator(mode="after")
+    def _check_source_of_engines(self) -> RouterConfig:
+        if (self.engines_file is None) == (self.discovery is None):
+            raise ValueError("exactly one of enginesFile and discovery must be set")
+        if self.discovery and self.mechanism is Mechanism.CLAIM and not self.discovery.kubernetes.claim_port:
+            raise ValueError("discovery.kubernetes.claimPort must not be 0 with mechanism Claim")
+        return self
+
+    @model_validator(mode="after")
     def _check_ttl(self) -> RouterConfig:
         ttl = self.retain.decoder_blocks_ttl_seconds
         if self.mechanism is Mechanism.RETAIN and self.conversation_ttl_seconds >= ttl:
@@ -209,7 +231,7 @@ class RouterConfig(_Section):
 
         return self.model_copy(
             update={
-                "engines_file": folder / self.engines_file,
+                "engines_file": resolved(self.engines_file),
                 "tenancy": self.tenancy.model_copy(
                     update={"salt_secret_file": resolved(self.tenancy.salt_secret_file)}
                 ),

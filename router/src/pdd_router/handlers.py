@@ -162,7 +162,7 @@ async def _read_body(request: web.Request, services: Services) -> bytes:
 
 def _check_model(services: Services, client: ClientRequest) -> None:
     registry = services.registry
-    if any(client.model in state.models for state in registry.states() if not state.draining):
+    if any(client.model in state.models for state in registry.states() if state.accepting):
         return
     if not registry.models():
         raise UnavailableError("No engine is available", code="no_engine", retry_after_seconds=_RETRY_AFTER_SECONDS)
@@ -218,7 +218,9 @@ async def _health(_: web.Request) -> web.Response:
 async def _ready(request: web.Request) -> web.Response:
     """200 where a decode engine can be given traffic. ``introduced`` of ``wanted`` pairs: when equal, every engine can
     read from every other."""
-    state = readiness(request.app[SERVICES].registry, draining=request.app[GATE].draining)
+    services = request.app[SERVICES]
+    listed = services.discovery is None or services.discovery.listed
+    state = readiness(services.registry, draining=request.app[GATE].draining, listed=listed)
     headers = {} if state.ready else {"Retry-After": str(_RETRY_AFTER_SECONDS)}
     return web.json_response(state.render(), status=200 if state.ready else 503, headers=headers)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -27,6 +29,9 @@ class Metrics:
         self.queued = gauge("queued_requests", "Requests that wait for a place")
         self.turns = counter("turns", "Turns planned, by arm and why", "arm", "why")
         self.legs = counter("legs", "Legs sent to engines, by how they ended", "role", "engine", "result")
+        self.pairs = counter(
+            "pairs", "Decode legs sent after a prefill leg, by revision groups", "prefill_group", "decode_group"
+        )
         self.retries = counter("retries", "Legs tried again elsewhere", "role")
         self.retries_refused = counter("retries_refused", "Retries that the budget or the request's limit forbade")
         self.first_event = histogram("time_to_first_event_seconds", "Request's arrival to decode's first event", "arm")
@@ -45,3 +50,28 @@ class Metrics:
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class DiscoveryMetrics:
+    """Of discovery on Kubernetes; a router that follows a file has none of them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.connected = Gauge(
+            "pdd_router_discovery_connected", "1 while the API server answers, else 0", registry=registry
+        )
+        self.age = Gauge(
+            "pdd_router_discovery_age_seconds",
+            "Since the API server last answered a list or watch; +Inf before the first list",
+            registry=registry,
+        )
+        self.age.set(math.inf)
+        self.events = Counter("pdd_router_discovery_events", "Watch events, by type", ("type",), registry=registry)
+        self.errors = Counter(
+            "pdd_router_discovery_errors", "Lists and watches that failed, by reason", ("reason",), registry=registry
+        )
+        self.ignored_pods = Gauge(
+            "pdd_router_discovery_ignored_pods",
+            "Pods of the deployment that are no engines although they should be, by reason",
+            ("reason",),
+            registry=registry,
+        )

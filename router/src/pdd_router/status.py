@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from pdd_router.endpoints.engine import Role
+from pdd_router.endpoints.engine import Role, Standing
 from pdd_router.endpoints.registry import EngineState, Registry
 from pdd_router.flow.services import Services
 
@@ -28,11 +28,17 @@ class Readiness:
         }
 
 
-def readiness(registry: Registry, *, draining: bool) -> Readiness:
+def readiness(registry: Registry, *, draining: bool, listed: bool = True) -> Readiness:
+    """``listed``: whether it has been said which engines there are."""
     snapshot = registry.snapshot()
     able = Counter(view.engine.role for view in snapshot.engines if view.available)
     wanted = registry.introductions.wanted(snapshot.engines)
-    reason = "Draining" if draining else "DecodeAvailable" if able[Role.DECODE] else "NoDecode"
+    if draining:
+        reason = "Draining"
+    elif not listed:
+        reason = "EnginesNotListed"
+    else:
+        reason = "DecodeAvailable" if able[Role.DECODE] else "NoDecode"
     return Readiness(
         ready=reason == "DecodeAvailable",
         reason=reason,
@@ -45,6 +51,8 @@ def readiness(registry: Registry, *, draining: bool) -> Readiness:
 
 def refresh_gauges(services: Services) -> None:
     metrics, registry = services.metrics, services.registry
+    if services.discovery is not None:
+        services.discovery.refresh_gauges()
     snapshot = registry.snapshot()
     wanted = registry.introductions.wanted(snapshot.engines)
     metrics.in_flight.set(services.admission.in_flight)
@@ -56,13 +64,15 @@ def refresh_gauges(services: Services) -> None:
     metrics.ejections_suppressed.set(sum(state.breaker.suppressed for state in states))
     counts = Counter((state.engine.role, _state_name(state)) for state in states)
     for role in Role:
-        for name in ("Available", "Ejected", "Unhealthy", "Draining"):
+        for name in ("Available", "Ejected", "Unhealthy", "NotReady", "Draining"):
             metrics.engines.labels(role, name).set(counts[(role, name)])
 
 
 def _state_name(state: EngineState) -> str:
     if state.draining:
         return "Draining"
+    if state.standing is Standing.NOT_READY:
+        return "NotReady"
     if not state.healthy:
         return "Unhealthy"
     return "Ejected" if state.breaker.ejected else "Available"

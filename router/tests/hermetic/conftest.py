@@ -11,10 +11,12 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
+from fake_api_server import DEPLOYMENT, NAMESPACE, FakeApiServer, pod
 
 from pdd_e2e.fake_engine import FakeEngine, FakeFabric, Mechanism, RecordedRequest
 from pdd_router.app import Router, running
 from pdd_router.config import load_config
+from pdd_router.pods.watching import Pace
 
 # Quick enough for tests, and every prompt is long enough to be split.
 FAST: dict[str, Any] = {
@@ -125,6 +127,26 @@ class Cluster:
         )
 
 
+@dataclass
+class KubeCluster(Cluster):
+    """Engines are pods of a fake API server, at addresses of their own on loopback."""
+
+    api: FakeApiServer = field(default_factory=FakeApiServer)
+
+    def pod_of(self, engine: FakeEngine, **changes: Any) -> dict[str, Any]:
+        given = {"group": engine.settings.revision, "ip": engine.claim_host, **changes}
+        return pod(engine.settings.name, str(engine.settings.role).lower(), **given)
+
+    async def show(self, *engines: FakeEngine, **changes: Any) -> None:
+        await self.api.put(*(self.pod_of(engine, **changes) for engine in engines))
+
+    def state(self, name: str) -> Any:
+        return next((state for state in self.registry.states() if state.engine.id.name == name), None)
+
+    async def until_state(self, name: str, condition: Callable[[Any], bool]) -> None:
+        await self.until(lambda: (state := self.state(name)) is not None and condition(state))
+
+
 def is_introduction(request: RecordedRequest) -> bool:
     params = request.body.get("kv_transfer_params") if isinstance(request.body, dict) else None
     return bool(params and params.get("claim", {}).get("introduce"))
@@ -211,6 +233,64 @@ def cluster(tmp_path: Path) -> Any:
             if wait:
                 await here.until(lambda: all(state.healthy for state in here.registry.states()))
                 if settings.get("mechanism", "Claim") == "Claim" and prefills:
+                    await here.until_introduced()
+            yield here
+
+    return start
+
+
+# Quick enough for tests: a silent connection is noticed after a second and a half.
+PACE = Pace(
+    connect_seconds=1.0, list_seconds=0.5, watch_seconds=1, grace_seconds=0.5, settled_seconds=0.3,
+    backoff_base_seconds=0.05, backoff_max_seconds=0.2,
+)  # fmt: skip
+
+
+@pytest.fixture
+def kube_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``async with kube_cluster(["p0", "d0"], groups={"d1": "g2"}) as c``: engines run; ``shown`` ones are ready pods."""
+
+    @asynccontextmanager
+    async def start(
+        names: list[str],
+        *,
+        groups: Mapping[str, str] | None = None,
+        shown: list[str] | None = None,
+        config: Mapping[str, Any] | None = None,
+        pace: Pace = PACE,
+        api_is_up: bool = True,
+    ) -> AsyncIterator[KubeCluster]:
+        fabric, port = FakeFabric(), 0
+        made: dict[str, FakeEngine] = {}
+        async with AsyncExitStack() as stack:
+            api = await stack.enter_async_context(FakeApiServer())
+            for at, name in enumerate(names):
+                role, revision = "Prefill" if name[0] == "p" else "Decode", (groups or {}).get(name, "g1")
+                engine = FakeEngine(
+                    fabric=fabric, role=role, name=name, host=f"127.0.0.{at + 10}", port=port, claim_port=6600,
+                    revision=revision, mechanism=Mechanism((config or {}).get("mechanism", "Claim")),
+                )  # fmt: skip
+                made[name] = await stack.enter_async_context(engine)
+                port = int(engine.url.rsplit(":", 1)[1])
+            monkeypatch.setenv("KUBECONFIG", str(api.write_kubeconfig(tmp_path)))
+            where = {"namespace": NAMESPACE, "deployment": DEPLOYMENT, "enginePort": port}
+            settings = merged({**FAST, "discovery": {"kubernetes": where}}, config or {})
+            del settings["enginesFile"]
+            (tmp_path / "router.yaml").write_text(yaml.safe_dump(settings))
+            prefills = [engine for name, engine in made.items() if name[0] == "p"]
+            decodes = [engine for name, engine in made.items() if name[0] == "d"]
+            ready = [made[name] for name in (names if shown is None else shown)]
+            if not api_is_up:
+                await api.down()
+            router = await stack.enter_async_context(running(load_config(tmp_path / "router.yaml"), pace=pace))
+            session = await stack.enter_async_context(aiohttp.ClientSession())
+            here = KubeCluster(router, tmp_path, prefills, decodes, session, api=api)
+            if api_is_up:
+                await here.until(lambda: api.watches == 1)
+            await here.show(*ready)
+            if api_is_up:
+                await here.until(lambda: sum(state.view().available for state in here.registry.states()) == len(ready))
+                if any(engine in prefills for engine in ready) and here.router.services.config.mechanism == "Claim":
                     await here.until_introduced()
             yield here
 

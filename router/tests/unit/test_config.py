@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -15,6 +15,7 @@ from pdd_router.tenancy import parse_api_keys
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 GOOD = "enginesFile: engines.yaml\nlisten: {port: 0}\n"
+KUBERNETES = "discovery: {kubernetes: {namespace: models, deployment: qwen}}\n"
 RETAIN = GOOD + "mechanism: Retain\n"
 
 
@@ -35,7 +36,14 @@ def test_text_that_yaml_cannot_convert_is_refused_like_any_other(value: str) -> 
     [
         ("enginesFile: [", "valid YAML (line"),
         ("- a", "mapping"),
-        ("listen: {port: 1}", "enginesFile: Field required"),
+        ("listen: {port: 1}", "exactly one of enginesFile and discovery must be set"),
+        (GOOD + KUBERNETES, "exactly one of enginesFile and discovery must be set"),
+        ("discovery: {}", "discovery.kubernetes: Field required"),
+        ("discovery: {kubernetes: {namespace: a}}", "discovery.kubernetes.deployment: Field required"),
+        ("discovery: {kubernetes: {namespace: A_b, deployment: d}}", "discovery.kubernetes.namespace"),
+        ("discovery: {kubernetes: {namespace: a, deployment: 'd,x=y'}}", "discovery.kubernetes.deployment"),
+        (KUBERNETES.replace("}}", ", enginePort: 0}}"), "discovery.kubernetes.enginePort"),
+        (KUBERNETES.replace("}}", ", claimPort: 0}}"), "discovery.kubernetes.claimPort must not be 0"),
         (GOOD + "nonsense: 1", "nonsense: there is no such setting"),
         (GOOD + "engines_file: x", "engines_file: there is no such setting"),
         (GOOD + "mechanism: Magic", "mechanism: Input should be 'Claim' or 'Retain'"),
@@ -82,6 +90,16 @@ def test_ttl_only_matters_where_handles_expire() -> None:
     assert parse_config(RETAIN + "conversationTTLSeconds: 479").conversation_ttl_seconds == 479
 
 
+def test_engines_come_from_kubernetes() -> None:
+    config = parse_config(KUBERNETES)
+    assert config.engines_file is None
+    assert config.discovery is not None
+    assert (config.discovery.kubernetes.engine_port, config.discovery.kubernetes.claim_port) == (8000, 6600)
+    assert config.relative_to(Path("somewhere")).engines_file is None
+    without_claims = "mechanism: Retain\n" + KUBERNETES.replace("}}", ", claimPort: 0}}")
+    assert parse_config(without_claims).discovery is not None
+
+
 def test_refusals_do_not_show_values() -> None:
     with pytest.raises(ConfigError) as refused:
         parse_config(GOOD + "tenancy: {saltSecretFile: 5, secret: hunter2}")
@@ -107,8 +125,9 @@ def test_readme_documents_every_setting_with_its_default() -> None:
 def flatten(model: type[BaseModel], prefix: str) -> Any:
     for field in model.model_fields.values():
         name = prefix + str(field.alias)
-        if isinstance(field.default, BaseModel):
-            yield from flatten(type(field.default), name + ".")
+        inner = [kind for kind in (field.annotation, *get_args(field.annotation)) if is_section(kind)]
+        if inner:
+            yield from flatten(inner[0], name + ".")
         elif field.is_required():
             yield name, "required"
         elif field.default is None:
@@ -122,7 +141,12 @@ def flatten(model: type[BaseModel], prefix: str) -> Any:
             )
 
 
+def is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
 def test_readme_example_works() -> None:
-    router, engines = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)[:2]
+    router, engines, on_kubernetes = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     assert parse_config(router).listen.port == 8000
+    assert parse_config(on_kubernetes).discovery is not None
     assert [engine.role for engine in parse_engines(engines)] == ["Prefill", "Decode"]

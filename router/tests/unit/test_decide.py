@@ -198,3 +198,11 @@ def test_decode_alone_asks_who_knows_the_history() -> None:
     p0, d0, d1 = view("p0"), view("d0", available=False), view("d1")
     result = plan(decide(snapshot(p0, d0, d1), follow_up(d0, p0), POLICY, Attempt(give_up_prefill=True)))
     assert (result.decode, names(result.decode_owners)) == (d1, ["d0", "p0"])
+
+
+def test_conversation_leaves_a_group_without_prefill_only_where_alone_means_refused() -> None:
+    da, pb, db = view("da", group="a"), view("pb", group="b"), view("db", group="b")
+    for mode, expected in ((OnPrefillFailure.RETRY, "da"), (OnPrefillFailure.FAIL, "db")):
+        result = plan(decide(snapshot(da, pb, db), follow_up(da), replace(POLICY, on_prefill_failure=mode), Attempt()))
+        assert result.decode.id.name == expected
+        assert result.prefill is None or result.prefill.engine.group == "b"

@@ -30,12 +30,27 @@ class EngineId:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One line of the engines file. ``claim`` is None for an engine that cannot be claimed from."""
+    """One line of the engines file, or one pod. ``claim`` is None for an engine that cannot be claimed from."""
 
     id: EngineId
     role: Role
     group: str
     claim: ClaimAddress | None
+
+
+class Standing(StrEnum):
+    """What whoever lists an engine says of it. Only a serving one gets requests; what runs on the others goes on, and
+    they may be claimed from while they live."""
+
+    SERVING = "Serving"
+    NOT_READY = "NotReady"
+    DRAINING = "Draining"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    engine: Engine
+    standing: Standing = Standing.SERVING
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +67,7 @@ class EngineView:
     """A snapshot of one engine for the decision functions.
 
     ``in_flight``: requests now on it from this router. ``in_flight_tokens``: estimated prompt tokens of those.
-    ``available``: healthy, not ejected, not drained; may be given traffic now. ``last_used``: number of the use that
+    ``available``: healthy, not ejected, listed as serving; may be given traffic now. ``last_used``: number of the use that
     began last (0: never), so that equals take turns.
     """
 

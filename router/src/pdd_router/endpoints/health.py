@@ -38,7 +38,7 @@ class HealthChecks:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _follow_engines(self) -> None:
-        listed = {state.engine.id: state.engine for state in self._registry.states() if not state.draining}
+        listed = {state.engine.id: state.engine for state in self._registry.states() if not state.gone}
         for key in self._tasks.keys() - listed.keys():
             self._tasks.pop(key).cancel()
         for key in listed.keys() - self._tasks.keys():

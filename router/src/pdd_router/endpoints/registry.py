@@ -15,7 +15,17 @@ from pdd_router.config import Breaker as BreakerConfig
 from pdd_router.config import Direction
 from pdd_router.config import Introductions as IntroductionsConfig
 from pdd_router.endpoints.breaker import Breaker
-from pdd_router.endpoints.engine import ClaimAddress, Engine, EngineId, EngineView, Living, Role, Snapshot
+from pdd_router.endpoints.engine import (
+    ClaimAddress,
+    Engine,
+    EngineId,
+    EngineView,
+    Listed,
+    Living,
+    Role,
+    Snapshot,
+    Standing,
+)
 from pdd_router.endpoints.introductions import Introductions
 
 
@@ -30,17 +40,27 @@ class EngineState:
     epoch: int = 0
     healthy: bool = False
     failed_checks: int = 0
-    draining: bool = False
+    standing: Standing = Standing.SERVING
+    gone: bool = False  # not listed any more: forgotten when its last request has ended
     in_flight: int = 0
     in_flight_tokens: int = 0
     last_used: int = 0
     models: dict[str, dict[str, object]] = field(default_factory=dict)
 
+    @property
+    def accepting(self) -> bool:
+        """May get new requests, as far as whoever lists it goes."""
+        return self.standing is Standing.SERVING and not self.gone
+
+    @property
+    def draining(self) -> bool:
+        return self.standing is Standing.DRAINING or self.gone
+
     def view(self) -> EngineView:
         return EngineView(
             engine=self.engine,
             epoch=self.epoch,
-            available=self.healthy and not self.draining and self.breaker.admits,
+            available=self.healthy and self.accepting and self.breaker.admits,
             in_flight=self.in_flight,
             in_flight_tokens=self.in_flight_tokens,
             last_used=self.last_used,
@@ -80,16 +100,20 @@ class Registry:
 
     def replace(self, engines: Iterable[Engine]) -> None:
         """Follow the engines file: new ones wait for their first health check, missing ones finish what they have."""
-        listed = {engine.id: engine for engine in engines}
-        for key, engine in listed.items():
+        self.follow(Listed(engine) for engine in engines)
+
+    def follow(self, listing: Iterable[Listed]) -> None:
+        """All engines that there are now, each with its standing; the others are gone."""
+        listed = {item.engine.id: item for item in listing}
+        for key, item in listed.items():
             state = self._states.get(key)
-            if state is None or state.engine != engine:
-                self._states[key] = self._new_state(engine)
-            else:
-                state.draining = False
+            if state is None or state.engine != item.engine:
+                state = self._states[key] = self._new_state(item.engine)
+            state.standing = item.standing
+            state.gone = False
         for key, state in list(self._states.items()):
             if key not in listed:
-                state.draining = True
+                state.gone = True
                 if not state.in_flight:
                     del self._states[key]
         self.listed.set()
@@ -107,7 +131,7 @@ class Registry:
         return EngineState(engine=engine, breaker=breaker, epoch=self._next_epoch)
 
     def _may_eject(self, role: Role) -> bool:
-        peers = [state for state in self._states.values() if state.engine.role is role and not state.draining]
+        peers = [state for state in self._states.values() if state.engine.role is role and state.accepting]
         out = sum(state.breaker.ejected for state in peers)
         return (out + 1) * 2 <= len(peers)
 
@@ -120,7 +144,7 @@ class Registry:
     def find_claim(self, address: ClaimAddress) -> EngineState | None:
         """Whose claim channel this is; the living one where an engine has replaced another at the same address."""
         found = [state for state in self._states.values() if state.engine.claim == address]
-        return min(found, key=lambda state: (state.draining, -state.epoch), default=None)
+        return min(found, key=lambda state: (state.gone, not state.accepting, -state.epoch), default=None)
 
     def snapshot(self, model: str | None = None) -> Snapshot:
         """Engines that serve ``model`` (all of them with None), as they are now."""
@@ -130,10 +154,10 @@ class Registry:
         )
 
     def models(self) -> dict[str, dict[str, object]]:
-        """What can be asked for: models of decode engines that are not drained, as the engines describe them."""
+        """What can be asked for: models of decode engines that take requests, as the engines describe them."""
         found: dict[str, dict[str, object]] = {}
         for state in self._states.values():
-            if state.engine.role is Role.DECODE and not state.draining and state.healthy:
+            if state.engine.role is Role.DECODE and state.accepting and state.healthy:
                 found.update(state.models)
         return found
 
@@ -195,6 +219,6 @@ class Registry:
             state.in_flight -= 1
             state.in_flight_tokens -= tokens
             state.breaker.end(probe=probe, success=use.success)
-            if state.draining and not state.in_flight and self._states.get(key) is state:
+            if state.gone and not state.in_flight and self._states.get(key) is state:
                 del self._states[key]
                 self._settle()

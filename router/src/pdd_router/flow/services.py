@@ -10,6 +10,7 @@ from pdd_router.config import RouterConfig
 from pdd_router.endpoints.registry import Registry
 from pdd_router.flow.budget import RetryBudget
 from pdd_router.metrics import Metrics
+from pdd_router.pods.discovery import Discovery
 from pdd_router.policy.conversations import Conversations
 from pdd_router.policy.decide import Policy
 from pdd_router.policy.estimate import TokenEstimator
@@ -31,6 +32,7 @@ class Services:
     salts: Salts
     log_secret: bytes
     clock: Callable[[], float]
+    discovery: Discovery | None = None
 
 
 def policy_of(config: RouterConfig) -> Policy:

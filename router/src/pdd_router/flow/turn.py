@@ -194,6 +194,8 @@ class Turn:
         body = decode_body(given.request, salt=given.salt, params=self._params_for_decode(plan))
         path, engine = given.request.endpoint, plan.decode.engine
         with self._using(plan.decode, self._facts().total_tokens) as use:
+            if plan.prefill is not None:
+                services.metrics.pairs.labels(plan.prefill.engine.group, engine.group).inc()
             if given.request.stream:
                 async with services.upstream.open_stream(engine, path, body, request_id=given.request_id) as stream:
                     yield Opened(plan, self._report, self._remember(plan), use, stream=stream)

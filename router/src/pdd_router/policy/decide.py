@@ -125,13 +125,14 @@ def _choose_decode(snapshot: Snapshot, facts: TurnFacts, policy: Policy, attempt
     able = _able(snapshot, Role.DECODE, policy, attempt)
     if not able:
         return None
-    idlest = min(view.in_flight for view in able)
-    if facts.is_conversation:
-        sticky = next((view for view in able if view.living == facts.holder), None)
-        if sticky is not None and sticky.in_flight <= idlest + policy.sticky_slack:
-            return sticky
     # A group that has prefill engines to pair with beats one that has none (a rollout is half done).
     paired = {view.engine.group for view in _able(snapshot, Role.PREFILL, policy, attempt)}
+    sticky = _sticky(able, facts, policy)
+    # Alone, the holder still does less than a pair that has nothing; but with Fail, alone means refused.
+    if sticky is not None and (
+        sticky.engine.group in paired or not paired or policy.on_prefill_failure is not OnPrefillFailure.FAIL
+    ):
+        return sticky
     return min(
         able,
         key=lambda view: (
@@ -142,6 +143,15 @@ def _choose_decode(snapshot: Snapshot, facts: TurnFacts, policy: Policy, attempt
             view.id,
         ),
     )
+
+
+def _sticky(able: list[EngineView], facts: TurnFacts, policy: Policy) -> EngineView | None:
+    """The decode engine that holds the conversation, while its load allows."""
+    if not facts.is_conversation:
+        return None
+    idlest = min(view.in_flight for view in able)
+    sticky = next((view for view in able if view.living == facts.holder), None)
+    return sticky if sticky is not None and sticky.in_flight <= idlest + policy.sticky_slack else None
 
 
 def _able(snapshot: Snapshot, role: Role, policy: Policy, attempt: Attempt) -> list[EngineView]:

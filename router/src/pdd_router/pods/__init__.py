@@ -1,0 +1,1 @@
+"""Discovery on Kubernetes: which pods are engines, learned by watching the API server."""
