@@ -228,10 +228,7 @@ def check_transport(situation: Situation) -> Finding:
 
 def _sockets(spec: Spec | None, preflight: Preflight) -> Finding:
     if spec is not None and spec.transport.backend is Backend.EFA and not _on_cpu(spec):
-        message = (
-            "EFA was asked for and is not there: KV moves over sockets, many times slower, as `spec.transport.fallback` allows. "
-            f"{preflight.reason}: {preflight.message}"
-        )
+        message = f"EFA was asked for and is not there. {preflight.reason}: {preflight.message}"
         return Finding(Truth.TRUE, Reason.SOCKET_FALLBACK, message)
     return Finding(Truth.TRUE, Reason.SOCKET, "KV moves over sockets, as the spec asks.")
 

@@ -200,7 +200,10 @@ def _why(reason: Reason, change: Change, mechanism: Mechanism) -> str:
         Reason.CLAIMS_LATE: "Engines answer too late: raise `spec.kvTransfer.claim.timeoutMilliseconds`, or they have too little CPU.",
         Reason.UNCONNECTED: "Engines are not connected with those that hold the history: ports 5600 and 6600 between engine pods must be open, both ways.",
         Reason.READS_FAILING: "Reads fail or exceed `spec.kvTransfer.readTimeoutMilliseconds`: see the engines' logs and the condition TransportReady.",
-        Reason.ALL_EMPTY: "Decode engines hold nothing more of the history when it is asked for: their KV cache is too small for the pauses between turns.",
+        Reason.ALL_EMPTY: (
+            "Engines were asked for history and had nothing (more) of it: the prompts are first turns, or the KV cache of decode is too small "
+            "for the pauses between turns."
+        ),
     }[reason]
 
 
