@@ -1,5 +1,6 @@
 """The control plane itself: it answers as who asks, counts, breaks as told, and leaves nothing behind."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -132,13 +133,44 @@ def test_a_watch_sees_changes_and_ends_when_closed(control_plane: LocalControlPl
     closing.join()
 
 
-def test_it_ends_every_process_and_removes_its_folder() -> None:
-    with LocalControlPlane() as plane:
+WIDGETS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.example.org"},
+    "spec": {
+        "group": "example.org",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+        "versions": [
+            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}},
+        ],
+    },
+}
+
+
+def test_it_collects_children_of_its_crds_and_ends_every_process(tmp_path: Path) -> None:
+    crd = tmp_path / "widgets.json"
+    crd.write_text(json.dumps(WIDGETS))
+    with LocalControlPlane(crds=[crd]) as plane:
         pids = list(plane.server_pids().values())
         folder = plane.folder
         assert len(pids) == 3
         assert all(living_members(pid) for pid in pids)
         assert folder.is_dir()
+        widgets = "/apis/example.org/v1/namespaces/default/widgets"
+        owner = plane.api.create(
+            widgets, {"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": "owner"}}
+        )
+        child = config_map("child")
+        child["metadata"]["ownerReferences"] = [
+            {"apiVersion": "example.org/v1", "kind": "Widget", "name": "owner", "uid": owner["metadata"]["uid"]}
+        ]
+        plane.api.create(config_maps("default"), child)
+        plane.api.delete(f"{widgets}/owner", {"propagationPolicy": "Background"})
+        deadline = time.monotonic() + 15
+        while "child" in {one["metadata"]["name"] for one in plane.api.items(config_maps("default"))}:
+            assert time.monotonic() < deadline, "the garbage collector did not know the kind from its start"
+            time.sleep(0.05)
     assert not any(living_members(pid) for pid in pids)
     assert not folder.exists()
 

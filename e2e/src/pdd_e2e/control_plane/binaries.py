@@ -71,7 +71,7 @@ def find_binaries(
     if binaries.missing():
         with _locked(binaries.folder.with_name(f"{binaries.folder.name}.lock"), say):
             if binaries.missing():  # another run may have filled it while we waited
-                _fill(binaries.folder, version, prebuilt, source, say)
+                _fill(binaries.folder, version, prebuilt, source, environment, say)
     return binaries
 
 
@@ -81,12 +81,12 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "pdd"
 
 
-def _fill(folder: Path, version: str, prebuilt: Path, source: Path, say: Say) -> None:
+def _fill(folder: Path, version: str, prebuilt: Path, source: Path, environment: Mapping[str, str], say: Say) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     made = folder / ".kubebox"
     archive = prebuilt / "kubebox.xz"
     if not (archive.is_file() and _unpacked(archive, made, version, say)):
-        _build(made, version, source, say)
+        _build(made, version, source, environment, say)
     made.replace(folder / "kubebox")
     for name in (*PROGRAMS, *_MORE_PROGRAMS):
         link = folder / f".{name}"
@@ -124,8 +124,8 @@ def build_flags(version: str) -> list[str]:
     return ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {settings}"]
 
 
-def _build(target: Path, version: str, source: Path, say: Say) -> None:
-    go = shutil.which("go")
+def _build(target: Path, version: str, source: Path, environment: Mapping[str, str], say: Say) -> None:
+    go = shutil.which("go", path=environment.get("PATH"))
     if go is None:
         raise ControlPlaneError(
             f"no Kubernetes programs: set KUBEBUILDER_ASSETS to a folder with {', '.join(PROGRAMS)}, or install Go to build {source}"
@@ -135,7 +135,7 @@ def _build(target: Path, version: str, source: Path, say: Say) -> None:
         done = subprocess.run(  # noqa: S603  # the Go of PATH, on our own module
             [go, "build", *build_flags(version), "-o", str(target), "."],
             cwd=source,
-            env={**os.environ, "CGO_ENABLED": "0"},
+            env={**environment, "CGO_ENABLED": "0"},
             capture_output=True,
             text=True,
         )

@@ -4,6 +4,9 @@
 `namespace`      the name of a new namespace that has its default ServiceAccount; deleted after the test, its pods without grace
 `fake_kubelet`   a FakeKubelet for that namespace
 `fault_proxy`    a FaultProxy in front of the API server
+
+The ini option `control_plane_crds` names CRDs to serve from the start; without it, the children of a custom object that a test installs may
+outlive it by 30 s (see LocalControlPlane).
 """
 
 import sys
@@ -23,6 +26,13 @@ _PATIENCE_SECONDS = 2.0
 _PLANE = pytest.StashKey[LocalControlPlane | ControlPlaneError]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`control_plane_crds`: what is installed before the controllers start, relative to the ini file."""
+    parser.addini(
+        "control_plane_crds", "files or folders of CRDs that the control plane serves from its start", "paths"
+    )
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
     """Starts it before the first test if any test wants it, so that neither building nor starting counts against a test's time limit."""
@@ -30,7 +40,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     if not wanted or session.config.option.collectonly:
         return (yield)
     say = _printer(session.config)
-    plane = LocalControlPlane(say=say)
+    plane = LocalControlPlane(say=say, crds=session.config.getini("control_plane_crds"))
     try:
         with _said_when_slow(say, "starting etcd, kube-apiserver and kube-controller-manager ..."):
             plane.__enter__()

@@ -61,9 +61,15 @@ class LocalControlPlane:
         *,
         say: Callable[[str], None] = _silent,
         parent: Path | None = None,
+        crds: Sequence[Path] = (),
     ) -> None:
-        """Its folder is made in `parent`, or in the system's folder for temporary files."""
+        """Its folder is made in `parent`, or in the system's folder for temporary files.
+
+        `crds` (files, or folders of them) are served before the controllers start: the garbage collector looks for new kinds only every
+        30 s, and until then the children of such an object outlive it.
+        """
         self._binaries = binaries
+        self._crds = crds
         self._parent = parent
         self._say = say
         self._stack = ExitStack()
@@ -92,7 +98,6 @@ class LocalControlPlane:
         self._prepare_files()
         self._make_servers(reaper)
         self._start_servers()
-        self.api = self._stack.enter_context(KubeApi(self.kubeconfig))
         self.audit = AuditLog(self._audit_log, self._flush_audit)
         self.wait_for_service_account("default")
 
@@ -147,6 +152,16 @@ class LocalControlPlane:
             self._stack.callback(server.end, _GRACE_SECONDS)
             server.start()
             server.wait_until(probe, _READY_SECONDS)
+            if server is self._servers["kube-apiserver"]:
+                self.api = self._stack.enter_context(KubeApi(self.kubeconfig))
+                self._install_crds()
+
+    def _install_crds(self) -> None:
+        if not self._crds:
+            return
+        files = [f"--filename={path}" for path in self._crds]
+        self.kubectl("apply", "--server-side", *files)
+        self.kubectl("wait", "--for=condition=Established", f"--timeout={_READY_SECONDS:.0f}s", *files)
 
     def wait_for_service_account(self, namespace: str) -> None:
         """Returns when the controller has made the namespace's default ServiceAccount, without which no pod is admitted."""
