@@ -119,7 +119,8 @@ class FaultProxy:
 
     def kubeconfig(self, base: Path) -> Path:
         """Like `base`, by way of the proxy; written beside it."""
-        return with_server(base, base.with_suffix(".proxied.kubeconfig"), server=self.url)
+        port = self.url.rpartition(":")[2]
+        return with_server(base, base.with_suffix(f".by-{port}.kubeconfig"), server=self.url)
 
     def add(self, rule: Rule) -> Entry:
         """From now on; its `hits` says how often it acted."""
