@@ -130,7 +130,9 @@ async def test_container_that_restarted_in_its_pod_is_another_engine(kube_cluste
 async def test_pods_that_are_no_engines_are_said_once(kube_cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
     async with kube_cluster(["d0"]) as c:
         for _ in range(3):
-            await c.api.put(pod("router-x", "router"), pod("odd", None), pod("bad", "decode", ip="nonsense"))
+            await c.api.put(
+                pod("router-x", "router"), pod("x", "teapot"), pod("odd", None), pod("bad", "decode", ip="nonsense")
+            )
         await c.show(c.decodes[0], ready=False)
         await c.until_state("d0", lambda state: state.standing is Standing.NOT_READY)
         assert len(c.registry.states()) == 1

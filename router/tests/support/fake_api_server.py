@@ -16,6 +16,7 @@ import yaml
 from aiohttp import web
 
 NAMESPACE, DEPLOYMENT = "models", "qwen"
+SELECTOR = f"pdserve.io/deployment={DEPLOYMENT},pdserve.io/role!=router"
 
 
 def pod(
@@ -128,7 +129,9 @@ class FakeApiServer:
 
     async def put(self, *pods: dict[str, Any]) -> None:
         for value in pods:
-            name = value["metadata"]["name"]
+            name, labels = value["metadata"]["name"], value["metadata"]["labels"]
+            if labels.get("pdserve.io/role") == "router":
+                continue  # as the selector says
             await self.send("MODIFIED" if name in self.pods else "ADDED", value)
             self.pods[name] = value
 
@@ -170,7 +173,8 @@ class FakeApiServer:
         self.requests.append((request.method, request.path, kind, asyncio.get_running_loop().time()))
         if request.method != "GET" or request.path != f"/api/v1/namespaces/{NAMESPACE}/pods":
             return web.Response(status=404)
-        assert request.query["labelSelector"] == f"pdserve.io/deployment={DEPLOYMENT}"
+        if request.query.get("labelSelector") != SELECTOR:
+            return web.Response(status=400)
         if request.headers.get("Authorization") != "Bearer t":
             return web.Response(status=401)
         if self.faults:

@@ -19,7 +19,7 @@ from kubernetes import client
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
 from pdd_router.config import ConfigError, KubernetesDiscovery
-from pdd_router.pods.reading import DEPLOYMENT_LABEL
+from pdd_router.pods.reading import DEPLOYMENT_LABEL, ROLE_LABEL
 from pdd_router.pods.watching import ApiError, Event, Pace, PodList, Trouble, trouble_of_status
 
 _MAX_LIST_BYTES = 256 << 20
@@ -52,7 +52,8 @@ class KubernetesPods:
     def __init__(self, access: client.Configuration, wanted: KubernetesDiscovery, pace: Pace) -> None:
         self._api = client.ApiClient(access)
         self._namespace = wanted.namespace
-        self._selector = f"{DEPLOYMENT_LABEL}={wanted.deployment}"
+        # Routers are pods of the deployment as well, and not worth an event.
+        self._selector = f"{DEPLOYMENT_LABEL}={wanted.deployment},{ROLE_LABEL}!=router"
         self._pace = pace
         self._lock = threading.Lock()
         self._interrupted = False
