@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,8 @@ def _crd() -> dict[str, Any]:
 
 def crd() -> dict[str, Any]:
     """A copy without shared parts, that may be changed at one place."""
-    return _unshared(_crd())
+    definition: dict[str, Any] = _unshared(_crd())
+    return definition
 
 
 def _unshared(value: Any) -> Any:
@@ -56,12 +57,12 @@ def rules_of(definition: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], d
             yield path, rule
 
 
-def without_rule(definition: dict[str, Any], message: str) -> dict[str, Any]:
-    """The same definition without the rules that say `message`."""
+def without_rules(definition: dict[str, Any], messages: Collection[str]) -> dict[str, Any]:
+    """The same definition without the rules that say one of `messages`."""
     changed: dict[str, Any] = _unshared(definition)
     for _, schema in walk(schema_of(changed)):
-        kept = [rule for rule in schema.get("x-kubernetes-validations", ()) if rule["message"] != message]
-        schema.pop("x-kubernetes-validations", None)
+        rules = schema.pop("x-kubernetes-validations", ())
+        kept = [rule for rule in rules if rule["message"] not in messages]
         if kept:
             schema["x-kubernetes-validations"] = kept
     return changed
