@@ -125,7 +125,8 @@ async def test_engines_of_unequal_ranks_refuse_each_other(
         check_same(answer, reference)
         assert await reader.count("vllm:pdd_claims_refused_total", reason="Group") == refused + 1
         await owner.ask(prompt)  # an engine tells its numbers with its steps
-        assert await owner.count("vllm:pdd_claims_rejected_total", reason="Group") == rejected + 1
+        # More than one where this took more than the seconds after which a reader greets again.
+        assert await owner.count("vllm:pdd_claims_rejected_total", reason="Group") > rejected
         await transfers.check(0, 0)
     await all_unheld([lone, pair])
 
