@@ -151,6 +151,8 @@ def parse_counters(text: str) -> Counters:
     lines = [line for line in text.splitlines() if line.startswith(tuple(_LABELS))]
     if len(lines) > MAX_LINES or any(len(line) > MAX_LINE_CHARACTERS for line in lines):
         raise UnreadableAnswerError("too many or too long lines")
+    if not lines:
+        raise UnreadableAnswerError("no counters of vLLM")
     values: dict[tuple[str, str], float] = defaultdict(float)
     try:
         families = list(text_string_to_metric_families("\n".join(lines) + "\n"))
