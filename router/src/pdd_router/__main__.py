@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pdd_router.app import running
+from pdd_router.app import check_files, running
 from pdd_router.config import ConfigError, RouterConfig, load_config
 from pdd_router.logs import configure_logs
 
@@ -37,11 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the router's configuration (YAML)")
-    parser.add_argument("--check", action="store_true", help="only check the configuration, then exit")
+    parser.add_argument(
+        "--check", action="store_true", help="only check the configuration and the files that it names, then exit"
+    )
     options = parser.parse_args(arguments)
     try:
         config = load_config(options.config)
         if options.check:
+            check_files(config)
             return 0
         configure_logs(config.log_level)
         asyncio.run(_serve(config))

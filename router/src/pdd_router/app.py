@@ -16,15 +16,15 @@ import structlog
 from aiohttp import web
 
 from pdd_router.admission import Admission
-from pdd_router.config import ConfigError, Mechanism, RouterConfig
+from pdd_router.config import Mechanism, RouterConfig
 from pdd_router.endpoints.discovery import parse_engines
 from pdd_router.endpoints.health import HealthChecks
 from pdd_router.endpoints.registry import Registry
 from pdd_router.flow.budget import RetryBudget
 from pdd_router.flow.introducer import Introducer
 from pdd_router.flow.services import Services, policy_of
-from pdd_router.following import FollowedFile, Following
-from pdd_router.handlers import add_routes, close_when_draining, errors_in_openai_form
+from pdd_router.following import FollowedFile, Following, read_named
+from pdd_router.handlers import add_routes, errors_in_openai_form, finish_headers
 from pdd_router.keys import GATE, SERVICES, Gate
 from pdd_router.metrics import DiscoveryMetrics, Metrics
 from pdd_router.pods.discovery import Discovery
@@ -38,6 +38,7 @@ from pdd_router.upstream import Upstream
 
 _log = structlog.get_logger(__name__)
 _PACE = Pace()
+_ENGINES, _KEYS, _SALT = "enginesFile", "authentication.apiKeysFile", "tenancy.saltSecretFile"
 
 
 @dataclass(slots=True)
@@ -48,6 +49,16 @@ class Router:
     services: Services
     gate: Gate
     files: list[Following] = field(default_factory=list)
+
+
+def check_files(config: RouterConfig) -> None:
+    """Read every file that the configuration names. Raises ConfigError, which begins with the setting."""
+    if config.engines_file is not None:
+        read_named(_ENGINES, config.engines_file, parse_engines)
+    if config.authentication.api_keys_file is not None:
+        read_named(_KEYS, config.authentication.api_keys_file, parse_api_keys)
+    if config.tenancy.salt_secret_file is not None:
+        read_named(_SALT, config.tenancy.salt_secret_file, parse_salt_secret)
 
 
 @asynccontextmanager
@@ -67,7 +78,7 @@ async def running(config: RouterConfig, *, pace: Pace = _PACE) -> AsyncIterator[
         await stack.enter_async_context(_discovering(config, services, pace))
         app = web.Application(middlewares=[errors_in_openai_form], client_max_size=config.limits.max_body_bytes)
         app[SERVICES], app[GATE] = services, gate
-        app.on_response_prepare.append(close_when_draining)
+        app.on_response_prepare.append(finish_headers)
         add_routes(app)
         tasks = await stack.enter_async_context(_background(config, services, files))
         # A client that goes away cancels its handler, and with it the legs on the engines.
@@ -86,12 +97,7 @@ async def running(config: RouterConfig, *, pace: Pace = _PACE) -> AsyncIterator[
 def _build_services(config: RouterConfig) -> Services:
     limits, clock = config.limits, time.monotonic
     secret_file = config.tenancy.salt_secret_file
-    secret = secrets.token_bytes(32)
-    if secret_file is not None:
-        try:
-            secret = parse_salt_secret(secret_file.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"tenancy.saltSecretFile: cannot read {secret_file}: {type(error).__name__}") from None
+    secret = secrets.token_bytes(32) if secret_file is None else read_named(_SALT, secret_file, parse_salt_secret)
     metrics = Metrics()
     registry = Registry(
         clock=clock, breaker=config.breaker, introductions=config.introductions, direction=config.direction
@@ -129,11 +135,15 @@ def _followed_files(config: RouterConfig, services: Services, gate: Gate) -> lis
     files: list[Following] = []
     if config.engines_file is not None:
         files.append(
-            FollowedFile(config.engines_file, parse=parse_engines, apply=services.registry.replace, on_result=count)
+            FollowedFile(
+                _ENGINES, config.engines_file, parse=parse_engines, apply=services.registry.replace, on_result=count
+            )
         )
     if config.authentication.api_keys_file is not None:
         files.append(
-            FollowedFile(config.authentication.api_keys_file, parse=parse_api_keys, apply=apply_keys, on_result=count)
+            FollowedFile(
+                _KEYS, config.authentication.api_keys_file, parse=parse_api_keys, apply=apply_keys, on_result=count
+            )
         )
     return files
 

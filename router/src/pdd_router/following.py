@@ -21,6 +21,18 @@ _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
+def read_named(setting: str, path: Path, parse: Callable[[str], T]) -> T:
+    """The file that a setting names. Raises ConfigError, which begins with the setting."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{setting}: cannot read {path}: {type(error).__name__}") from None
+    try:
+        return parse(text)
+    except ConfigError as error:
+        raise ConfigError(f"{setting}: {error}") from None
+
+
 class Following(Protocol):
     """A followed file, whatever it holds."""
 
@@ -32,16 +44,18 @@ class Following(Protocol):
 
 
 class FollowedFile(Generic[T]):
-    """``on_result``: told for every content that was new, True where it was good."""
+    """``setting``: that names the file. ``on_result``: told for every content that was new, True where it was good."""
 
     def __init__(
         self,
+        setting: str,
         path: Path,
         *,
         parse: Callable[[str], T],
         apply: Callable[[T], None],
         on_result: Callable[[str, bool], None],
     ) -> None:
+        self._setting = setting
         self._path = path
         self._parse = parse
         self._apply = apply
@@ -53,13 +67,12 @@ class FollowedFile(Generic[T]):
 
     def load(self) -> None:
         """The first reading. Raises ConfigError: a router must not start on a bad file."""
-        try:
-            self._stamp = self._read_stamp()
-            self._content = self._path.read_bytes()
-            value = self._parse(self._content.decode("utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read {self._path}: {type(error).__name__}") from None
-        self._apply(value)
+        # Without a stamp: the first poll compares what it reads with what was read here.
+        self._apply(read_named(self._setting, self._path, self._parse_first))
+
+    def _parse_first(self, text: str) -> T:
+        self._content = text.encode()
+        return self._parse(text)
 
     async def follow(self, interval_seconds: float) -> None:
         """Until cancelled."""

@@ -28,6 +28,9 @@ from pdd_router.tenancy import ANONYMOUS, tenant_hash
 
 _log = structlog.get_logger(__name__)
 _RETRY_AFTER_SECONDS = 2
+_SERVER = "pdd-router"  # aiohttp's own value names its version and Python's
+# Two of one would mean two tenants or two conversations, and every proxy may pick another.
+_ONCE = ("Authorization", *CONVERSATION_HEADERS)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -41,8 +44,9 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get("/metrics", _metrics, allow_head=False)
 
 
-async def close_when_draining(request: web.Request, response: web.StreamResponse) -> None:
+async def finish_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Between losing readiness and closing the socket requests are served, but connections are not kept."""
+    response.headers["Server"] = _SERVER
     if request.app[GATE].draining:
         response.force_close()
         response.headers["Connection"] = "close"
@@ -71,7 +75,7 @@ async def errors_in_openai_form(request: web.Request, handler: _Handler) -> web.
 
 
 def error_response(error: RouterError) -> web.Response:
-    response = web.json_response(render_error(error), status=error.status)
+    response = web.json_response(render_error(error), status=error.status, headers={"Server": _SERVER})
     if error.retry_after_seconds is not None:
         response.headers["Retry-After"] = str(error.retry_after_seconds)
     return response
@@ -83,6 +87,9 @@ def _check_headers(request: web.Request, limit: int) -> None:
         raise BadRequestError(
             f"The request's headers must not be larger than {limit} bytes", code="headers_too_large", status=431
         )
+    for name in _ONCE:
+        if len(request.headers.getall(name, ())) > 1:
+            raise BadRequestError(f"Header `{name}` must be given once", param=name, code="duplicate_header")
 
 
 # ---- OpenAI's endpoints ----

@@ -62,7 +62,7 @@ def parse_api_keys(text: str) -> ApiKeys:
 def parse_salt_secret(text: str) -> bytes:
     secret = text.strip().encode()
     if len(secret) < 32:
-        raise ConfigError("tenancy.saltSecretFile: the secret must be at least 32 characters")
+        raise ConfigError("the secret must be at least 32 characters")
     return secret
 
 

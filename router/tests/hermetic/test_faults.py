@@ -315,6 +315,21 @@ async def test_request_has_a_deadline(cluster: Any, stream: bool) -> None:
 # ---- the breaker, from outside ----
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("status", "ejects"), [(400, False), (404, False), (413, False), (422, False), (500, True)])
+async def test_poison_requests_do_not_count_against_breakers(
+    cluster: Any, status: int, ejects: bool, stream: bool
+) -> None:
+    """What engines refuse as the client's own fault ejects nobody; 500 is the control."""
+    async with cluster(decodes=2, config={"breaker": {"failures": 1}, "runOnDecodeBelowTokens": 0}) as c:
+        for engine in c.engines:
+            engine.script(Status(status, {"error": {"message": "poison", "type": "BadRequestError"}}), times=4)
+        replies = [await c.chat([{"role": "user", "content": f"{at} " * 90}], stream=stream) for at in range(4)]
+        assert any(state.breaker.ejected for state in c.registry.states()) is ejects
+        if not ejects:
+            assert {reply.status for reply in replies} == {status}
+
+
 async def test_breaker_ejects_half_at_most_probes_once_and_recovers(cluster: Any) -> None:
     """R14."""
     config = {"breaker": {"failures": 2, "baseSeconds": 0.3}, "retries": {"burst": 1000}}

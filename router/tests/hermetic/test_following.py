@@ -65,6 +65,9 @@ async def test_bad_file_keeps_the_last_good_state(cluster: Any) -> None:
                 "engines: [{name: a, role: Decode, url: 'http://x'}, {name: a, role: Decode, url: 'http://y'}]",
                 "engines: [{name: a, role: Decode, url: 'ftp://x'}]",
                 "engines: [{name: a, role: Decode, url: 'http://u:p@x'}]",
+                "engines: [{name: a, role: Decode, url: 'http://x:65536'}]",
+                "engines: [{name: a, role: Decode, url: 'http://x:0'}]",
+                "engines: [{name: a, role: Decode, url: 'http://x:80/'}, {name: b, role: Prefill, url: 'http://X'}]",
                 "[]",
                 "engines: [{name: a, role: Decode, url: 'http://x', group: 2024-99-99}]",  # YAML's own converters fail
             )

@@ -76,13 +76,52 @@ def test_bad_configuration_is_one_line_and_exit_2(
 
 def test_missing_files_are_one_line_and_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", str(tmp_path / "none.yaml")]) == 2
-    file = tmp_path / "router.yaml"
-    for text in (GOOD, GOOD + "tenancy: {saltSecretFile: none}"):
-        file.write_text(text)
-        assert main(["--config", str(file), "--check"]) == 0
     with pytest.raises(ConfigError, match="cannot read"):
         load_config(tmp_path / "none.yaml")
     assert "cannot read" in capsys.readouterr().err
+
+
+SALTED = GOOD + "tenancy: {saltSecretFile: salt}\nauthentication: {apiKeysFile: keys.yaml}\n"
+FILES = {
+    "engines.yaml": "engines: []",
+    "keys.yaml": "first-key: alice",
+    "salt": "s" * 32,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("engines.yaml", None, "enginesFile: cannot read"),
+        ("engines.yaml", "engines: 5", "enginesFile: engines: Input should be"),
+        (
+            "engines.yaml",
+            "engines: [{name: a, role: Decode, url: 'http://x:99999'}]",
+            "enginesFile: engines.0.url: must",
+        ),
+        ("keys.yaml", None, "authentication.apiKeysFile: cannot read"),
+        ("keys.yaml", "short: alice", "authentication.apiKeysFile: the API keys file: every key"),
+        ("salt", None, "tenancy.saltSecretFile: cannot read"),
+        ("salt", "s" * 31, "tenancy.saltSecretFile: the secret must be"),
+        ("salt", "\udcff" * 32, "tenancy.saltSecretFile: cannot read"),
+    ],
+)
+def test_check_reads_the_files_that_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: str | None, says: str
+) -> None:
+    (tmp_path / "router.yaml").write_text(SALTED)
+    for file, text in FILES.items():
+        (tmp_path / file).write_text(text)
+    check = ["--config", str(tmp_path / "router.yaml"), "--check"]
+    assert main(check) == 0, "the control"
+    (tmp_path / name).unlink()
+    if content is not None:
+        (tmp_path / name).write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert main(check) == 2
+    written = capsys.readouterr().err
+    assert says in written
+    assert written.count("\n") == 1
+    assert "alice" not in written
 
 
 def test_ttl_only_matters_where_handles_expire() -> None:

@@ -72,11 +72,13 @@ def parse(text: str) -> int:
 
 def test_followed_file_keeps_the_last_good_state(tmp_path: Path) -> None:
     path, seen, results = tmp_path / "n", [], []
-    file = FollowedFile(path, parse=parse, apply=seen.append, on_result=lambda _, good: results.append(good))
-    with pytest.raises(ConfigError, match="cannot read"):
+    file = FollowedFile(
+        "numberFile", path, parse=parse, apply=seen.append, on_result=lambda _, good: results.append(good)
+    )
+    with pytest.raises(ConfigError, match="numberFile: cannot read"):
         file.load()
     path.write_text("bad")
-    with pytest.raises(ConfigError, match="must be a number"):
+    with pytest.raises(ConfigError, match="numberFile: must be a number"):
         file.load()
     path.write_text("1")
     file.load()

@@ -6,8 +6,9 @@ engines:
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -38,7 +39,23 @@ class _Entry(BaseModel):
             raise ValueError("must be an http or https URL")
         if parts.query or parts.fragment or parts.username:
             raise ValueError("must not have a query, a fragment or credentials")
+        if not _has_valid_port(parts):
+            raise ValueError("must have a port of 1 to 65535, or none")
         return url.rstrip("/")
+
+
+def _has_valid_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:
+        return False
+
+
+def _canonical(url: str) -> str:
+    """Equal for two spellings of one address."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return f"{parts.scheme}://{parts.hostname}:{port}{parts.path}"
 
 
 class _File(BaseModel):
@@ -55,10 +72,13 @@ def parse_engines(text: str) -> tuple[Engine, ...]:
         entries = _File.model_validate(data).engines
     except ValidationError as error:
         raise ConfigError(describe_validation(error)) from None
-    names = [entry.name for entry in entries]
-    repeated = {name for name in names if names.count(name) > 1}
-    if repeated:
-        raise ConfigError(f"engines: the name {min(repeated)!r} must be used once")
+    for what, values in (
+        ("name", [entry.name for entry in entries]),
+        ("url", [_canonical(entry.url) for entry in entries]),
+    ):
+        repeated = [value for value, count in Counter(values).items() if count > 1]
+        if repeated:
+            raise ConfigError(f"engines: the {what} {min(repeated)!r} must be used once")
     return tuple(
         Engine(
             id=EngineId(entry.name, entry.url, entry.incarnation),
