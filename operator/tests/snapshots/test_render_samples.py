@@ -18,6 +18,7 @@ from pdd_connector.kv_transfer_config.facts import EngineFacts, Fabric
 from pdd_connector.kv_transfer_config.facts import Platform as ConnectorPlatform
 from pdd_connector.kv_transfer_config.pair import check_pair
 from pdd_operator.api.objects import Manifest, Rendered
+from pdd_operator.api.rules import check_spec
 from pdd_operator.api.v1alpha1 import Backend
 from pdd_operator.render.catalog import Platform, platform_of
 from pdd_operator.render.kv_transfer import backends_of
@@ -64,6 +65,11 @@ def _documents(result: Rendered) -> list[Manifest]:
         data = {key: "..." if key.endswith(".py") else value for key, value in manifest.get("data", {}).items()}
         documents.append(manifest | {"data": data} if data else manifest)
     return documents
+
+
+def test_the_sample_is_one_that_the_crd_accepts(name: str) -> None:
+    target = cases.sample(name)
+    assert check_spec(target.metadata.name, target.spec) == ()
 
 
 def test_the_objects_are_as_recorded(result: Rendered, snapshot: SnapshotAssertion) -> None:

@@ -96,7 +96,7 @@ _LABELS: Final = st.dictionaries(st.sampled_from(["team", "example.com/pool", "t
 @st.composite
 def _pod_template(draw: Any) -> dict[str, Any]:
     volumes = draw(st.sampled_from([[], [{"name": "scratch", "emptyDir": {}}]]))
-    mounts = [{"name": "scratch", "mountPath": draw(st.sampled_from(["/tmp", "/scratch"]))}] if volumes else []  # noqa: S108 - inside a pod
+    mounts = [{"name": "scratch", "mountPath": "/scratch"}] if volumes else []
     memory = draw(st.sampled_from([{}, {"requests": {"cpu": "2"}}, {"limits": {"memory": "8Gi", "cpu": "1500m"}}]))
     anti = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "labelSelector": {}}]}
     return {

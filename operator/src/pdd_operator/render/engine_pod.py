@@ -12,7 +12,6 @@ from pdd_operator.render.engine_command import NOTICE_SECONDS, pinned_seconds
 from pdd_operator.render.engine_env import engine_env
 from pdd_operator.render.inputs import RenderSettings
 from pdd_operator.render.model_source import model_mounts, model_volumes
-from pdd_operator.render.mounts import with_user_mounts
 from pdd_operator.render.ports import (
     CLAIM_PORT,
     CONNECTOR_PATH,
@@ -187,4 +186,4 @@ def _engine_mounts(deployment: PDDeployment, role: Role) -> list[dict[str, Any]]
     ]
     if PLATFORMS[platform_of(role)].own_connector:
         own.append({"name": "pdd-connector", "mountPath": CONNECTOR_PATH, "readOnly": True})
-    return with_user_mounts(own, role.pod_template)
+    return [*own, *role.pod_template.volume_mounts]

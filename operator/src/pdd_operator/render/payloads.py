@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 _PACKAGE: Final = "pdd_operator.render"
 
@@ -23,12 +23,13 @@ def script(name: str) -> str:
 
 def fill(template: str, **values: Any) -> str:
     """A template of ``templates/`` with these values; one that is missing is an error."""
-    return _environment().from_string(_source(template)).render(values)
+    return _compiled(template).render(values)
 
 
 @cache
-def _source(template: str) -> str:
-    return files(_PACKAGE).joinpath("templates", template).read_text(encoding="utf-8")
+def _compiled(template: str) -> Template:
+    source = files(_PACKAGE).joinpath("templates", template).read_text(encoding="utf-8")
+    return _environment().from_string(source)
 
 
 @cache

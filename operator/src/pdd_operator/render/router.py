@@ -10,7 +10,6 @@ from pdd_operator.api.objects import Manifest, SecretOnce
 from pdd_operator.api.v1alpha1 import PDDeployment
 from pdd_operator.render.inputs import RenderSettings
 from pdd_operator.render.metadata import digest, owned_metadata, unowned_metadata
-from pdd_operator.render.mounts import with_user_mounts
 from pdd_operator.render.ports import ROUTER_PORT
 from pdd_operator.render.resources import Defaults, container_resources
 from pdd_operator.render.router_config import (
@@ -22,6 +21,7 @@ from pdd_operator.render.router_config import (
     SALT_KEY,
     SALT_PATH,
     grace_seconds,
+    router_config,
     router_yaml,
 )
 from pdd_operator.render.scheduling import router_scheduling
@@ -101,7 +101,7 @@ def render_router_service(deployment: PDDeployment) -> Manifest:
 def render_router_deployment(deployment: PDDeployment, settings: RenderSettings) -> Manifest:
     meta, router = deployment.metadata, deployment.spec.router
     labels = dict(router.pod_template.labels) | object_labels(meta.name, meta.uid, Component.ROUTER)
-    annotations = dict(router.pod_template.annotations) | {CONFIG_CHECKSUM: digest(router_yaml(deployment))}
+    annotations = dict(router.pod_template.annotations) | {CONFIG_CHECKSUM: digest(router_config(deployment))}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -149,7 +149,7 @@ def _container(deployment: PDDeployment, settings: RenderSettings) -> dict[str, 
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": container_resources(_RESOURCES, router.pod_template.resources),
         "securityContext": restricted(),
-        "volumeMounts": with_user_mounts(_mounts(deployment), router.pod_template),
+        "volumeMounts": [*_mounts(deployment), *router.pod_template.volume_mounts],
     }
 
 
