@@ -277,6 +277,14 @@ CASES = (
         spec={"decode": {"replicas": 4}},
     ),
     Case(
+        "pods that end",
+        T.DECODE_AVAILABLE,
+        "False",
+        Reason.INSUFFICIENT_REPLICAS,
+        ("Pod glm-decode-c0ffee-0 is ending", "delete the node"),
+        pods=one_bad(D, terminating=True),
+    ),
+    Case(
         "no EFA",
         T.DECODE_AVAILABLE,
         "False",
@@ -519,6 +527,14 @@ CASES = (
     Case("done", T.STALLED, "False", Reason.COMPLETE),
     Case("on its way", T.STALLED, "False", Reason.PROGRESSING, pods=()),
     Case("left alone", T.STALLED, "False", Reason.PAUSED, outcome={"paused": True}),
+    Case(
+        "scaled down",
+        T.STALLED,
+        "False",
+        Reason.SCALED_TO_ZERO,
+        spec={"prefill": {"replicas": 0}},
+        before={"conditions": [condition(T.READY, "False", "ScaledToZero")]},
+    ),
     Case(
         "invalid stalls",
         T.STALLED,

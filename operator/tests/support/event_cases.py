@@ -67,11 +67,15 @@ CASES = (
     EventCase(E.BECAME_UNREADY, TRUE, said("Ready", "Unknown", "RollingOut")),
     EventCase(
         E.PREFILL_UNAVAILABLE,
-        said("PrefillAvailable", "False", "ContainerStarting"),
+        said("PrefillAvailable", "True", "AllReady"),
         said("PrefillAvailable", "False", "ModelLoading"),
     ),
     EventCase(E.DECODE_UNAVAILABLE, {}, said("DecodeAvailable", "False", "Unschedulable"), warning=True),
-    EventCase(E.ROUTER_UNAVAILABLE, {}, said("RouterAvailable", "False", "ScaledToZero")),
+    EventCase(
+        E.ROUTER_UNAVAILABLE,
+        said("RouterAvailable", "True", "AllReady"),
+        said("RouterAvailable", "False", "ScaledToZero"),
+    ),
     EventCase(
         E.TRANSPORT_DEGRADED,
         said("TransportReady", "True", "EFA"),

@@ -147,7 +147,7 @@ def check_available(situation: Situation, component: Component) -> Finding:
         )
     if ready >= wanted:
         return Finding(Truth.TRUE, Reason.ALL_READY, f"All {wanted} wanted {component} pods are ready.")
-    trouble = _worst(situation, component) or _not_created(situation, component, wanted)
+    trouble = _worst(situation, component) or _not_created(situation, component)
     message = f"{ready} of {wanted} {component} pods are ready. {trouble.message}"
     if ready >= max(1, wanted - 1):
         return Finding(Truth.TRUE, Reason.MINIMUM_READY, message)
@@ -169,7 +169,7 @@ def _worst(situation: Situation, component: Component) -> Trouble | None:
     return None
 
 
-def _not_created(situation: Situation, component: Component, wanted: int) -> Trouble:
+def _not_created(situation: Situation, component: Component) -> Trouble:
     """Why there are fewer pods than wanted, where those that exist are well."""
     kind = "Deployment" if component is Component.ROUTER else "StatefulSet"
     workloads = [
@@ -182,15 +182,19 @@ def _not_created(situation: Situation, component: Component, wanted: int) -> Tro
         if refusal.get("status") == "True":
             return _refused(workload, str(refusal.get("message") or ""))
     name = workloads[0]["metadata"]["name"] if workloads else ""
-    if not situation.live_pods(component):
-        if not name:
-            return Trouble(Reason.PODS_MISSING, f"Its {kind} is not there: condition Reconciled says why.")
-        message = (
-            f"{kind} {name} has made no pod yet: if that stays so, a ResourceQuota or an admission policy may refuse them "
-            f"(`kubectl describe {kind.lower()} {name}`)."
-        )
-        return Trouble(Reason.PODS_MISSING, message)
-    return Trouble(Reason.INSUFFICIENT_REPLICAS, f"{kind} {name} makes or ends the others.")
+    ending = [pod for pod in pods_of(situation.observed, component) if is_terminating(pod)]
+    if ending:
+        message = f"Pod {ending[0]['metadata']['name']} is ending and comes anew when it is gone; if its node is lost, delete the node."
+        return Trouble(Reason.INSUFFICIENT_REPLICAS, message)
+    if situation.live_pods(component):
+        return Trouble(Reason.INSUFFICIENT_REPLICAS, f"{kind} {name} is about to make the others.")
+    if not name:
+        return Trouble(Reason.PODS_MISSING, f"Its {kind} is not there: condition Reconciled says why.")
+    message = (
+        f"{kind} {name} has made no pod yet: if that stays so, a ResourceQuota or an admission policy may refuse them "
+        f"(`kubectl describe {kind.lower()} {name}`)."
+    )
+    return Trouble(Reason.PODS_MISSING, message)
 
 
 def _refused(workload: Manifest, said: str) -> Trouble:

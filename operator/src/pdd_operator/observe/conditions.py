@@ -28,6 +28,9 @@ DEPENDENTS: Final = (
 )
 """What Ready depends on. Not on reuse, which needs traffic first; not on Stalled, which depends on Ready."""
 
+_AS_ASKED: Final = frozenset((Reason.PAUSED, Reason.SCALED_TO_ZERO))
+"""Not ready, and no wonder."""
+
 
 class Truth(StrEnum):
     """A condition's status."""
@@ -104,8 +107,8 @@ def stalled_finding(
         return Finding(Truth.TRUE, Reason.INVALID_SPEC, "The spec must be changed: condition Accepted says what.")
     if ready["status"] == Truth.TRUE:
         return Finding(Truth.FALSE, Reason.COMPLETE, "Nothing is left to do.")
-    if ready["reason"] == Reason.PAUSED:
-        return Finding(Truth.FALSE, Reason.PAUSED, "The operator is asked to leave the objects alone.")
+    if ready["reason"] in _AS_ASKED:
+        return Finding(Truth.FALSE, Reason(ready["reason"]), "It is as somebody asked for it to be.")
     started = max(parse_time(ready["lastTransitionTime"]) or now, progressed or datetime.min.replace(tzinfo=UTC))
     if now - started <= timedelta(seconds=deadline_seconds):
         return Finding(Truth.FALSE, Reason.PROGRESSING, "It is on its way.")

@@ -107,7 +107,8 @@ def _of_ready(kind: ConditionType, step: _Step) -> Iterator[Event]:
     if step.is_now(Truth.TRUE):
         yield _event(EventReason.BECAME_READY, step.after["message"])
     elif step.was(Truth.TRUE):
-        yield _event(EventReason.BECAME_UNREADY, step.after["message"], step.is_now(Truth.FALSE))
+        warning = step.is_now(Truth.FALSE) and step.after["reason"] not in _BY_ITSELF
+        yield _event(EventReason.BECAME_UNREADY, step.after["message"], warning)
 
 
 def _of_accepted(kind: ConditionType, step: _Step) -> Iterator[Event]:
@@ -132,14 +133,20 @@ _UNAVAILABLE: Final = {
     ConditionType.ROUTER_AVAILABLE: EventReason.ROUTER_UNAVAILABLE,
 }
 _BY_ITSELF: Final = frozenset(
-    (Reason.PODS_MISSING, Reason.CONTAINER_STARTING, Reason.MODEL_LOADING, Reason.INSUFFICIENT_REPLICAS)
+    (
+        Reason.PODS_MISSING,
+        Reason.CONTAINER_STARTING,
+        Reason.MODEL_LOADING,
+        Reason.INSUFFICIENT_REPLICAS,
+        Reason.SCALED_TO_ZERO,
+    )
 )
-"""Passes without anybody's doing: told, but no warning."""
+"""Passes without anybody's doing, or is as asked: told where it takes something away, and never as a warning."""
 
 
 def _of_availability(kind: ConditionType, step: _Step) -> Iterator[Event]:
-    if step.is_now(Truth.FALSE):
-        warning = step.after["reason"] not in _BY_ITSELF and step.after["reason"] != Reason.SCALED_TO_ZERO
+    warning = step.after["reason"] not in _BY_ITSELF
+    if step.is_now(Truth.FALSE) and (warning or step.was(Truth.TRUE)):
         yield _event(_UNAVAILABLE[kind], step.after["message"], warning)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from condition_cases import CASES as CONDITION_CASES
 from condition_cases import Case
@@ -39,6 +41,14 @@ def test_what_is_well_at_first_sight_is_told_and_nothing_else() -> None:
     new = TRUE | {"prefill": {"replicas": 2}} | groups("a")
     assert [event.reason for event in events_between({}, new, ())] == ["BecameReady"]
     assert events_between({}, said("ReuseActive", "Unknown", "NotObserved"), ()) == ()
+
+
+def test_an_engine_on_its_way_up_is_no_event() -> None:
+    steps = [
+        said("PrefillAvailable", "False", reason) for reason in ("PodsMissing", "ContainerStarting", "ModelLoading")
+    ]
+    for old, new in itertools.pairwise(({}, *steps, said("PrefillAvailable", "True", "AllReady"))):
+        assert events_between(old, new, ()) == ()
 
 
 def test_many_objects_are_one_event() -> None:
