@@ -218,6 +218,9 @@ def test_an_autoscaled_role_sends_no_replicas() -> None:
     # A new group of an autoscaled role is started at the old one's size.
     given = render(target, cases.SETTINGS, ClusterFacts(), Replicas(3, None))
     assert cases.find(given, "StatefulSet", "autoscaled-prefill")["spec"]["replicas"] == 3
+    # While the rollout decides on a role's size, no autoscaler works against it.
+    scalers = [item["metadata"]["name"] for item in given.manifests if item["kind"] == "HorizontalPodAutoscaler"]
+    assert scalers == ["autoscaled-decode"]
 
 
 @pytest.mark.parametrize(("value", "percent"), [("70", 70), ("0.5", 1), ("70.2", 71), ("1500m", 2)])

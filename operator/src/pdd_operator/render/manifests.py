@@ -72,7 +72,8 @@ def _engines(deployment: PDDeployment, settings: RenderSettings, group: str, rep
         yield render_budget(deployment, component)
         yield render_engine_set(deployment, settings, component, group, count)
         autoscaling = role_of(deployment, component).autoscaling
-        if autoscaling is not None:
+        # A size that is given is the rollout's: an autoscaler beside it would undo every step.
+        if autoscaling is not None and count is None:
             yield render_autoscaler(deployment, component, group, autoscaling)
 
 
