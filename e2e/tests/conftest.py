@@ -1,3 +1,3 @@
 """Plugins of this member's tests: pytest takes them from the top-level conftest only."""
 
-pytest_plugins = ["pdd_e2e.control_plane.fixtures"]
+pytest_plugins = ["pdd_e2e.control_plane.fixtures", "pytester"]

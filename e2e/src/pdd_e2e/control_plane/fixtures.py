@@ -33,12 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
     """Starts it before the first test if any test wants it, so that neither building nor starting counts against a test's time limit."""
     wanted = any("control_plane" in getattr(item, "fixturenames", ()) for item in session.items)
     if not wanted or session.config.option.collectonly:
-        return (yield)
+        return
     say = _printer(session.config)
     plane = LocalControlPlane(say=say, crds=session.config.getini("control_plane_crds"))
     try:
@@ -46,13 +46,20 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
             plane.__enter__()
     except ControlPlaneError as error:
         session.config.stash[_PLANE] = error
-        return (yield)
-    session.config.stash[_PLANE] = plane
+    else:
+        session.config.stash[_PLANE] = plane
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
+    """Ends it after the fixtures, which clean up in it; after Ctrl-C those are still to be torn down here."""
     try:
         return (yield)
     finally:
-        plane.keep_logs = session.testsfailed > 0
-        plane.__exit__(None, None, None)
+        plane = session.config.stash.get(_PLANE, None)
+        if isinstance(plane, LocalControlPlane):
+            plane.keep_logs = session.testsfailed > 0
+            plane.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session")
