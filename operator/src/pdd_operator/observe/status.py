@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from pdd_operator import __version__
 from pdd_operator.api.labels import ENGINE_COMPONENTS, ROLE, Component, selector_labels
 from pdd_operator.api.names import component_name
 from pdd_operator.api.objects import Manifest
@@ -136,8 +137,8 @@ def _group(group: GroupFacts, *, current: bool, available: bool) -> dict[str, An
 
 
 def _versions(observed: Observed, revision: str) -> dict[str, str]:
-    """Images that the objects ask for now, by what they are."""
-    versions = {}
+    """The operator that says this, and the images that the objects ask for now."""
+    versions = {"operator": __version__}
     engine = set_of(observed, Component.DECODE, revision) or set_of(observed, Component.PREFILL, revision)
     if engine is not None:
         pod = engine["spec"].get("template", {}).get("spec", {})

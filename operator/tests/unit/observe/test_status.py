@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import tomllib
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from observed_world import (
     stateful_set,
 )
 
+from pdd_operator import __version__
 from pdd_operator.api.labels import Component
 from pdd_operator.api.objects import Manifest
 from pdd_operator.observe.observed import Observed
@@ -55,6 +58,7 @@ def test_the_whole_of_a_deployment_that_is_well() -> None:
         "versions": {
             "connector": "registry.example/connector:1",
             "engine": "registry.example/engine:1",
+            "operator": __version__,
             "router": "registry.example/router:1",
         },
         "groups": [{"revision": CURRENT, "prefillReady": 2, "decodeReady": 2, "current": True, "wasAvailable": True}],
@@ -146,3 +150,8 @@ def test_without_a_plan_sizes_stay_as_they_were(reason: str) -> None:
     after = compute_status(seen, ReconcileOutcome(failures=(Failure(reason, "x"),)), parsed(seen.deployment))
     assert after["prefill"] == before["prefill"]
     assert after["revision"] == before["revision"]
+
+
+def test_the_version_is_the_package_s() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["version"] == __version__
