@@ -74,6 +74,11 @@ sync-crds: setup ## Copy crds/ into the chart; make its schema and README from v
 	@$(BIN)/python charts/tools/sync_crds.py
 	@$(BIN)/python charts/tools/values_reference.py
 
+.PHONY: docs
+docs: setup ## Make crds/README.md from the CRD and the examples of its rules
+	@$(BIN)/python -m pdd_operator.api.reference crds/pddeployments.yaml crds/examples/rules.yaml > crds/README.md.new
+	@mv crds/README.md.new crds/README.md
+
 .PHONY: check
 check: setup ## Formatting, lint, types, layers, the chart's copies and helm lint
 	@$(BIN)/ruff format --quiet --check .

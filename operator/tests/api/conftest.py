@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from crd import CRD_FILE, crd
-from crd_server import CrdServer, await_served
+from crd_server import CrdServer, await_published, await_served
 
 from pdd_e2e.control_plane.local_control_plane import LocalControlPlane
 
@@ -23,6 +23,7 @@ def server(control_plane: LocalControlPlane) -> Iterator[CrdServer]:
     """Installed by kubectl, which turns every warning of the API server into an error."""
     control_plane.kubectl("apply", "--server-side", "--warnings-as-errors", "--filename", str(CRD_FILE))
     await_served(control_plane.api, crd())
+    await_published(control_plane, crd())
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "crd-"}}
     name = control_plane.api.create("/api/v1/namespaces", namespace)["metadata"]["name"]
     yield CrdServer(control_plane.api, name)

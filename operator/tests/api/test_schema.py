@@ -6,11 +6,12 @@ import re
 from typing import Any
 
 import yaml
-from crd import base, crd, manifest, rules_of, schema_of, walk
+from crd import REPOSITORY, base, crd, manifest, merged, rules_of, schema_of, walk
 from crd_server import CrdServer
 
 from pdd_e2e.control_plane.local_control_plane import LocalControlPlane
 from pdd_operator.api.accelerators import CPU, INSTANCE_TYPES, Platform
+from pdd_operator.api.parse import parse_deployment
 from pdd_operator.api.v1alpha1 import PDDeployment
 
 SPEC = schema_of(crd())["properties"]["spec"]
@@ -51,6 +52,16 @@ def test_every_field_is_described() -> None:
 def test_only_parts_of_pods_are_passed_on() -> None:
     names = {path[-1] if path[-1] != "[]" else path[-2] for path, schema in SCHEMAS.items() if _is_passed_on(schema)}
     assert names == {"tolerations", "affinity", "topologySpreadConstraints", "volumes", "hostPath", "volumeMounts"}
+
+
+def test_roles_and_pods_are_the_same_lines() -> None:
+    prefill, decode, router = (SPEC["properties"][name]["properties"] for name in ("prefill", "decode", "router"))
+    assert prefill == decode
+    assert (
+        SPEC["properties"]["prefill"]["x-kubernetes-validations"]
+        == SPEC["properties"]["decode"]["x-kubernetes-validations"]
+    )
+    assert prefill["podTemplate"] == router["podTemplate"]
 
 
 # ---- the same in Python ---------------------------------------------------------------------------------------------
@@ -174,3 +185,44 @@ def test_columns_and_scale(server: CrdServer, control_plane: LocalControlPlane) 
     assert server.api.get(f"{server.path}/columns")["spec"]["decode"]["replicas"] == 5
     assert server.api.get(f"{server.path}/columns/scale")["status"] == {"replicas": 3, "selector": roles["selector"]}
     server.api.delete(f"{server.path}/columns")
+
+
+def test_the_largest_object_is_within_the_cost_of_rules(server: CrdServer) -> None:
+    """The API server refuses an object whose rules cost too much, however valid it is."""
+    volumes = [{"name": f"{index:063}", "emptyDir": {}} for index in range(32)]
+    mounts = [{"name": item["name"], "mountPath": "/" + item["name"] + "x" * 960} for item in volumes]
+    texts = {f"{index:063}": "x" * 63 for index in range(32)}
+    template = {
+        "volumes": volumes,
+        "volumeMounts": mounts,
+        "labels": texts,
+        "annotations": texts,
+        "nodeSelector": texts,
+    }
+    spec = merged(
+        base("gpu"),
+        {
+            "model": {"name": "m" * 126 + "/" + "m" * 126},
+            "engine": {
+                "extraArgs": [f"--hf-overrides={'x' * 2032}"] * 64,
+                "env": [{"name": f"X{index:0127}", "value": "x" * 4096} for index in range(64)],
+            },
+            **{role: {"podTemplate": template} for role in ("prefill", "decode", "router")},
+        },
+    )
+    verdict = server.judge(manifest("a" * 37, spec))
+    assert verdict.accepted, verdict.causes
+
+
+def test_samples_are_accepted(server: CrdServer) -> None:
+    """Those that documents show and those whose objects are recorded."""
+    folders = (REPOSITORY / "docs" / "samples", REPOSITORY / "operator" / "tests" / "snapshots" / "samples")
+    files = [file for folder in folders for file in sorted(folder.glob("*.yaml"))]
+    found = [part for file in files for part in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
+    samples = [part for part in found if part["kind"] == "PDDeployment"]
+    assert len(samples) > 20
+    for sample in samples:
+        metadata = {key: value for key, value in sample["metadata"].items() if key in ("name", "annotations")}
+        verdict = server.judge(sample | {"metadata": metadata})
+        assert verdict.accepted, (sample["metadata"]["name"], verdict.causes)
+        parse_deployment(sample)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pdd_e2e.control_plane.api import KubeApi
 from pdd_e2e.control_plane.errors import ApiError
+from pdd_e2e.control_plane.local_control_plane import LocalControlPlane
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PREFIX = re.compile(r'(Invalid value|Forbidden): ("([^"\\]|\\.)*": )?')
@@ -99,3 +100,14 @@ def await_served(api: KubeApi, definition: dict[str, Any]) -> None:
                 if error.code not in (404, 429) or time.monotonic() > deadline:
                     raise
             time.sleep(0.02)
+
+
+def await_published(plane: LocalControlPlane, definition: dict[str, Any]) -> None:
+    """What kubectl looks names and texts up in follows later still, and kubectl keeps what it has read (api-resources reads anew)."""
+    spec, deadline = definition["spec"], time.monotonic() + _PATIENCE_SECONDS
+    key, name = f"apis/{spec['group']}/{spec['versions'][0]['name']}", definition["metadata"]["name"]
+    listing = ("api-resources", "--api-group", spec["group"], "--output", "name")
+    while key not in plane.api.get("/openapi/v3")["paths"] or name not in plane.kubectl(*listing).split():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{name} is not published")
+        time.sleep(0.02)
