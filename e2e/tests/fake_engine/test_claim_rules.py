@@ -81,7 +81,8 @@ async def test_owner_replaced_unnoticed(start: Any, introduce: Any) -> None:
     p, d = await pair(start, introduce)
     await d.inside.restart()
     await d.http.complete(IDS)
-    assert (await claim(p, d)).receipt["outcome"] == "Unconnected"
+    receipt = (await claim(p, d)).receipt
+    assert (receipt["outcome"], receipt["reason"]) == ("Refused", "Group")
     assert d.inside.held_blocks == 0
     assert p.inside.prefix_cache.reset()
     await p.inside.core.pulse.wait_until(lambda: d.inside.claim_address in p.inside.core.reader.connected)

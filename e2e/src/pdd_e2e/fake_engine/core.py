@@ -89,11 +89,11 @@ class EngineCore:
 
     # -- the peer's side -----------------------------------------------------------------------------------------------
 
-    def hello(self, reader: str, reader_address: Address, group: str) -> bool:
-        """Accept a reader of our group; its predecessor's grants are let go."""
+    def hello(self, reader: str, reader_address: Address, group: str) -> Reason | None:
+        """Accept a reader of our group, or say why not; its predecessor's grants are let go."""
         self.owner.replaced(reader, reader_address)
         self.pulse.notify()
-        return group == self.settings.group
+        return None if group == self.settings.group else Reason.GROUP
 
     def answer(self, ask: Ask) -> tuple[Grant | Refusal, float]:
         """The owner's answer, or what the script says instead."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from pdd_e2e.fake_engine.claims import Address, Answer, Grant, Refusal
+from pdd_e2e.fake_engine.claims import Address, Answer, Grant, Reason, Refusal
 from pdd_e2e.fake_engine.pulse import Pulse
 
 
@@ -33,8 +33,8 @@ class Peer(Protocol):
         """Incarnation."""
         ...
 
-    def hello(self, reader: str, reader_address: Address, group: str) -> bool:
-        """Accept or refuse a connection."""
+    def hello(self, reader: str, reader_address: Address, group: str) -> Reason | None:
+        """Accept a connection, or say why not."""
         ...
 
     def answer(self, ask: Ask) -> tuple[Grant | Refusal, float]:

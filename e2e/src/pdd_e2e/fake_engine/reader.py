@@ -50,6 +50,7 @@ class ClaimReader:
         self._pulse = pulse
         self._counters = counters
         self._connections: dict[Address, str] = {}
+        self._refusals: dict[Address, Reason] = {}
         self._connecting: dict[Address, asyncio.Task[None]] = {}
 
     @property
@@ -85,7 +86,9 @@ class ClaimReader:
             return receipt
         owners = [owner for owner in order.owners if owner in self._connections][: self._settings.max_owners_asked]
         if not owners:
-            return replace(receipt, outcome=Outcome.UNCONNECTED)
+            refusals = [self._refusals[owner] for owner in order.owners if owner in self._refusals]
+            outcome = Outcome.REFUSED if refusals else Outcome.UNCONNECTED
+            return replace(receipt, outcome=outcome, reason=next(iter(refusals), None))
         self._counters.external_queries += (len(hashes) - len(local)) * size
         started = time.monotonic()
         answers = await self._ask(owners, hashes[len(local) :])
@@ -217,5 +220,9 @@ class ClaimReader:
         except TimeoutError:
             return
         await asyncio.sleep(self._settings.connect_seconds)
-        if peer.hello(self._engine_id, self._address, self._settings.group):
+        refusal = peer.hello(self._engine_id, self._address, self._settings.group)
+        if refusal is None:
+            self._refusals.pop(address, None)
             self._connections[address] = peer.engine_id
+        else:
+            self._refusals[address] = refusal
