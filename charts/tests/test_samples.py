@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from chart import Chart, one
+from chart import Chart, environment, one
 
 from pdd_operator.api.parse import InvalidSpecError, parse_deployment
 from pdd_operator.render import render
@@ -13,11 +13,6 @@ from pdd_operator.render.inputs import ClusterFacts, Replicas
 from pdd_operator.settings import Settings
 
 SAMPLES = sorted((Path(__file__).parents[2] / "docs" / "samples").glob("*.yaml"))
-
-
-def environment(chart: Chart, *flags: str) -> dict[str, str]:
-    (container,) = one(chart.objects(*flags), "Deployment")["spec"]["template"]["spec"]["containers"]
-    return {item["name"]: item.get("value") or item["valueFrom"]["fieldRef"]["fieldPath"] for item in container["env"] if item.get("value", "x")}  # fmt: skip
 
 
 def loaded(path: Path) -> dict[str, Any]:
@@ -31,7 +26,7 @@ def test_there_are_samples() -> None:
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_the_operator_takes_the_sample(chart: Chart, path: Path) -> None:
-    settings = Settings.from_environment(environment(chart))
+    settings = Settings.from_environment(environment(chart.objects()))
     deployment = parse_deployment(loaded(path))
     rendered = render(deployment, settings.render, ClusterFacts(), Replicas(1, 1))
     assert len([item for item in rendered.manifests if item["kind"] == "StatefulSet"]) == 2
@@ -47,7 +42,7 @@ def test_a_misspelt_field_in_it_is_refused(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((Chart(Path()).folder / "ci").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_operator_takes_the_environment_that_the_chart_gives(chart: Chart, path: Path) -> None:
-    settings = Settings.from_environment(environment(chart, "--values", str(path)))
+    settings = Settings.from_environment(environment(chart.objects("--values", str(path))))
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert settings.watch_namespaces == tuple(values.get("watchNamespaces", ()))
     assert settings.leader_election is values.get("leaderElection", {}).get("enabled", True)

@@ -58,3 +58,12 @@ def one(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     """The only object of ``kind``. Raises ValueError."""
     (found,) = (item for item in objects if item["kind"] == kind)
     return found
+
+
+def environment(objects: list[dict[str, Any]]) -> dict[str, str]:
+    """What the operator's container gets; of what the node fills in (downward API) the path of the field."""
+    (container,) = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return {
+        item["name"]: item["value"] if "value" in item else item["valueFrom"]["fieldRef"]["fieldPath"]
+        for item in container["env"]
+    }

@@ -15,6 +15,7 @@ from pdd_e2e.control_plane.errors import ApiError
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CRD = f"{CRDS}/pddeployments.pdserve.io"
+DEPLOYMENTS = "/apis/pdserve.io/v1alpha1/pddeployments"
 _POLL_SECONDS = 0.05
 _PATIENCE_SECONDS = 30.0
 
@@ -60,7 +61,7 @@ class Release:
 
     def wait_for_definition(self) -> None:
         """Returns when the API server serves PDDeployments."""
-        wait_until(lambda: _established(get_or_none(self.api, CRD)), "the definition to be established")
+        wait_until(lambda: is_served(self.api, DEPLOYMENTS), "PDDeployments to be served")
 
 
 def get_or_none(api: KubeApi, path: str) -> Json | None:
@@ -73,6 +74,17 @@ def get_or_none(api: KubeApi, path: str) -> Json | None:
         return None
 
 
+def is_served(api: KubeApi, path: str) -> bool:
+    """Whether the list at ``path`` can be had. A definition that is new makes the API server ask for patience (429)."""
+    try:
+        api.get(path)
+    except ApiError as error:
+        if error.code not in (404, 429):
+            raise
+        return False
+    return True
+
+
 def wait_until(holds: Callable[[], bool], what: str, seconds: float = _PATIENCE_SECONDS) -> None:
     """Returns when ``holds``. Raises TimeoutError that names ``what``."""
     deadline = time.monotonic() + seconds
@@ -80,8 +92,3 @@ def wait_until(holds: Callable[[], bool], what: str, seconds: float = _PATIENCE_
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {seconds:.0f} s for {what}")
         time.sleep(_POLL_SECONDS)
-
-
-def _established(definition: Json | None) -> bool:
-    conditions = (definition or {}).get("status", {}).get("conditions", ())
-    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)

@@ -3,6 +3,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from chart import Chart, environment
+from operator_process import OperatorProcess
 from release import CRD, Release, get_or_none, wait_until
 
 from pdd_e2e.control_plane.api import KubeApi
@@ -10,6 +12,7 @@ from pdd_e2e.control_plane.errors import ApiError
 from pdd_e2e.control_plane.helm import find_helm
 from pdd_e2e.control_plane.local_control_plane import LocalControlPlane
 
+ACCOUNT = "pdd-pdd-operator"
 PROFILE = "pod-security.kubernetes.io/enforce"
 
 
@@ -72,3 +75,22 @@ def may(control_plane: LocalControlPlane, release: Release) -> Callable[[str, st
         return bool(answer["status"]["allowed"])
 
     return ask
+
+
+@pytest.fixture
+def start(control_plane: LocalControlPlane, release: Release, tmp_path: Path) -> Callable[..., OperatorProcess]:
+    """Makes the operator's process as the installed release would run it."""
+
+    def make(*flags: str) -> OperatorProcess:
+        objects = Chart(release.helm).objects(*flags, release=release.name, namespace=release.namespace)
+        kubeconfig = control_plane.kubeconfig_for(service_account=(release.namespace, ACCOUNT))
+        return OperatorProcess(
+            environment(objects), namespace=release.namespace, kubeconfig=kubeconfig, log=tmp_path / "operator.log"
+        )
+
+    return make
+
+
+@pytest.fixture
+def user(release: Release) -> str:
+    return f"system:serviceaccount:{release.namespace}:{ACCOUNT}"

@@ -1,6 +1,7 @@
 """Install, upgrade and uninstall on a real API server: what the docs promise of each."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,12 @@ import pytest
 import yaml
 from chart import HelmError
 from history import History
+from operator_process import OperatorProcess
 from release import CRD, Release, get_or_none, wait_until
+from world import World
 
 from pdd_e2e.control_plane.errors import ApiError
+from pdd_operator.kube.kinds import CHILD_KINDS
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = sorted((ROOT / "docs" / "samples").glob("*.yaml"))
@@ -110,8 +114,18 @@ def test_who_may_edit_a_namespace_may_edit_its_deployments(
     assert not may("edit", "patch", "pddeployments/status")
 
 
-def test_chart_and_definition_of_an_earlier_commit_are_upgraded_in_place(
-    release: Release, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def versions(world: World, name: str) -> dict[str, tuple[str, str, int]]:
+    return {
+        f"{kind.plural}/{item['metadata']['name']}": identity(item)
+        for kind in CHILD_KINDS
+        for item in world.children(kind, name)
+    }
+
+
+@pytest.mark.usefixtures("fake_kubelet")
+@pytest.mark.timeout(300)
+def test_upgrading_from_an_earlier_commit_touches_nothing_that_runs(
+    release: Release, start: Callable[..., OperatorProcess], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     history = History(ROOT)
     commit = history.earlier()
@@ -120,9 +134,19 @@ def test_chart_and_definition_of_an_earlier_commit_are_upgraded_in_place(
             print("\nno earlier commit has another chart: there is nothing to upgrade from yet")
         return
     release.install(chart=history.unpack(commit, tmp_path / "earlier"))
-    before = [release.api.create(deployments(release.namespace), sample(name)) for name in ("cpu-sockets", "p5en-efa")]
     definition = release.api.get(CRD)
-    release.upgrade()
-    after = [release.api.get(f"{deployments(release.namespace)}/{item['metadata']['name']}") for item in before]
-    assert [identity(item) for item in after] == [identity(item) for item in before]
+    world = World(release.api, release.namespace)
+    with start() as operator:
+        world.create("serving")
+        operator.wait_until(partial(world.is_available, "serving"), "the deployment to be available")
+        before, spec = versions(world, "serving"), world.get("serving")["metadata"]["generation"]
+        release.upgrade()
+        world.touch("serving", "upgraded")
+    with start() as operator:  # as the upgrade starts another pod of it
+        operator.wait_until(operator.has_reconciled, "a reconcile after the upgrade")
+        assert len(before) > 10
+        assert versions(world, "serving") == before
+        assert world.get("serving")["metadata"]["generation"] == spec
+        world.change("serving", decode={"replicas": 2})
+        operator.wait_until(lambda: versions(world, "serving") != before, "a change that is asked for")
     assert release.api.get(CRD)["metadata"]["uid"] == definition["metadata"]["uid"]
