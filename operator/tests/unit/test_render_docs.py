@@ -47,7 +47,9 @@ def test_the_list_of_exceptions_is_the_whole_list() -> None:
     socket, efa, privileged = (_engine_context(name) for name in ("gpu-sockets", "part-of-a-node", "privileged"))
     assert set(listed) == {("backend", "EFA"), ("privileges", "Privileged")}
     assert efa == socket | {"capabilities": {"drop": ["ALL"], "add": sorted(listed["backend", "EFA"])}}
-    assert privileged == socket | dict.fromkeys(listed["privileges", "Privileged"], True)
+    values = {"privileged": True, "allowPrivilegeEscalation": True, "runAsNonRoot": False, "runAsUser": 0}
+    assert listed["privileges", "Privileged"] == set(values)
+    assert privileged == socket | values
 
 
 def _engine_context(name: str) -> dict[str, object]:

@@ -58,7 +58,9 @@ def exceptions(name: str) -> set[str]:
         return set()
     if spec.transport.privileges.value == "Privileged":
         return {
-            f"{part}: {what}" for part in ("preflight", "engine") for what in ("privileged", "allowPrivilegeEscalation")
+            f"{part}: {what}"
+            for part in ("preflight", "engine")
+            for what in ("privileged", "allowPrivilegeEscalation", "runAsUser", "runAsNonRoot")
         }
     return {f"{part}: capabilities" for part in ("preflight", "engine")}
 

@@ -55,6 +55,8 @@ def _defaults(deployment: PDDeployment, component: Component) -> Iterable[dict[s
     }
     if platform is Platform.NEURON:
         values["VLLM_NEURON_COMPILATION_TIMEOUT"] = str(spec.engine.startup_timeout_seconds)
+        # Its default is /var/tmp, which is read-only here.
+        values["NEURON_COMPILE_CACHE_URL"] = f"{HOME_PATH}/neuron-compile-cache"
     if spec.model.source.hugging_face is None:
         values |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     if platform is Platform.CPU:

@@ -1,7 +1,7 @@
 """Security contexts. Everything is within the Pod Security profile "restricted", but for engines on EFA.
 
-Pure. The one list of exceptions: an EFA engine adds the capability IPC_LOCK, or runs privileged where the object says so
-(``transport.privileges``): EFA pins the memory that it transfers.
+Pure. The one list of exceptions: an EFA engine adds the capability IPC_LOCK, or runs privileged as root where the object says
+so (``transport.privileges``): EFA pins the memory that it transfers. docs/security.md has the same list, and a test compares.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ def engine_security(transport: Transport) -> dict[str, Any]:
     if transport.backend is not Backend.EFA:
         return context
     if transport.privileges is Privileges.PRIVILEGED:
+        # As root: any other user loses its capabilities when the program starts, and would be privileged for nothing.
         # The API server refuses a privileged container that may not escalate.
-        return context | {"privileged": True, "allowPrivilegeEscalation": True}
+        root = {"runAsNonRoot": False, "runAsUser": 0}
+        return context | root | {"privileged": True, "allowPrivilegeEscalation": True}
     return context | {"capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}}

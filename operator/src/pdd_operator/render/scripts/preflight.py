@@ -150,8 +150,8 @@ def check_locked_memory(root: Path) -> None:
             return
     raise Refused(
         "LockedMemoryLimited",
-        "locked memory is limited for this container; start containerd with LimitMEMLOCK=infinity on the nodes "
-        "(EFA AMIs do), or set transport.privileges to Privileged",
+        "locked memory is limited for this container; start containerd with LimitMEMLOCK=infinity on the nodes, "
+        "or set transport.privileges to Privileged",
     )
 
 
