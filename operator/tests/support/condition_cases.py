@@ -104,6 +104,16 @@ def condition(
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
 
 
+def changed_children(kind: str, role: str, generation: int = 1, **status: Any) -> list[Manifest]:
+    """All children, one of them with another status."""
+    children = all_children()
+    for child in children:
+        if child["kind"] == kind and child["metadata"]["labels"]["pdserve.io/role"] == role:
+            child["metadata"]["generation"] = generation
+            child["status"] |= status
+    return children
+
+
 T = ConditionType
 NODES = "0/9 nodes are available: "
 CASES = (

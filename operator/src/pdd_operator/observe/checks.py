@@ -108,7 +108,32 @@ def check_reconciled(situation: Situation) -> Finding:
         return NOT_OBSERVED
     if situation.old_groups:
         return Finding(Truth.UNKNOWN, Reason.ROLLING_OUT, _rolling_message(situation))
+    updating = _updating(situation)
+    if updating:
+        message = f"Pods of {', '.join(updating)} are being replaced by such as the spec asks for now."
+        return Finding(Truth.UNKNOWN, Reason.ROLLING_OUT, message)
     return Finding(Truth.TRUE, Reason.UP_TO_DATE, f"Every object is as revision {situation.revision} asks.")
+
+
+def _updating(situation: Situation) -> list[str]:
+    """Workloads of the current revision that still have pods of before their last change, or may have.
+
+    A controller that has not seen the newest spec says nothing of it yet. That counts only where the operator has changed something in this
+    visit: an autoscaler changes specs too, and what it does is no rollout.
+    """
+    found = []
+    for ref, child in situation.observed.children.items():
+        of_router = ref.kind == "Deployment"
+        of_engines = ref.kind == "StatefulSet" and label_of(child, REVISION_GROUP) == situation.revision
+        status = child.get("status") or {}
+        seen = int(status.get("observedGeneration") or 0)
+        if not (of_router or of_engines) or not seen:
+            continue
+        unseen = situation.outcome.actions > 0 and seen < int(child["metadata"].get("generation", 0))
+        older = int(status.get("replicas") or 0) > int(status.get("updatedReplicas") or 0)
+        if unseen or (older if of_router else status.get("currentRevision") != status.get("updateRevision")):
+            found.append(str(ref))
+    return sorted(found)
 
 
 def _failed(failures: tuple[Failure, ...]) -> Finding:

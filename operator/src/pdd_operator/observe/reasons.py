@@ -26,7 +26,7 @@ class ConditionType(_Meant):
 
     READY = "Ready", "The deployment serves what its spec asks for."
     ACCEPTED = "Accepted", "The spec keeps every rule."
-    RECONCILED = "Reconciled", "Every object is as the spec asks and no older revision is left."
+    RECONCILED = "Reconciled", "Every object is as the spec asks, and so is every pod."
     PREFILL_AVAILABLE = "PrefillAvailable", "Enough prefill engines are ready: all wanted but one, and at least one."
     DECODE_AVAILABLE = "DecodeAvailable", "Enough decode engines are ready: all wanted but one, and at least one."
     ROUTER_AVAILABLE = "RouterAvailable", "Enough router pods are ready: all wanted but one, and at least one."
@@ -51,7 +51,7 @@ class Reason(_Meant):
     )
     # Reconciled
     UP_TO_DATE = "UpToDate", "Every object is as the spec asks."
-    ROLLING_OUT = "RollingOut", "Engines of an older revision are still there."
+    ROLLING_OUT = "RollingOut", "Pods from before the last change are still there."
     PAUSED = "Paused", "The annotation asks the operator to leave the objects alone."
     SPEC_NOT_ACCEPTED = "SpecNotAccepted", "The objects are left as they are because the spec breaks a rule."
     APPLY_FAILED = "ApplyFailed", "The API server refused an object."
