@@ -77,6 +77,8 @@ BAD_ARGUMENTS = {
     "short": ["-tp", "4"],
     "short-with-value": ["-n2"],
     "nothing": ["-"],
+    "no-flag": ["enforce-eager"],
+    "value-first": ["1", "--seed"],
     "end-of-flags": ["--", "x"],
     "blank": ["--port 9000"],
     "tab": ["--port\t9000"],

@@ -98,8 +98,8 @@ _OWNED_NAME: Final = re.compile(
 _ALLOCATOR: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 _FORM: Final = (
-    "`extraArgs` must have one long flag an item, as `--flag` or `--flag=value`, with its value as the next item if not after "
-    "`=`; short flags such as `-tp` are refused"
+    "`extraArgs` must begin with a flag and have one long flag an item, as `--flag` or `--flag=value`, with its value as the next "
+    "item if not after `=`; short flags such as `-tp` are refused"
 )
 _MESSAGES: Final = (
     (
@@ -159,13 +159,19 @@ def check_engine(engine: Engine) -> Iterator[Problem]:
 def _check_extra_args(arguments: tuple[str, ...]) -> Iterator[Problem]:
     field = "spec.engine.extraArgs"
     long = [argument for argument in arguments if argument.startswith("--")]
-    if any(_SHORT.match(argument) for argument in arguments) or not all(_LONG.match(argument) for argument in long):
+    if not _is_well_formed(arguments, long):
         yield Problem(field, _FORM)
     keys = {argument.replace("=", ".").replace("_", "-").split(".")[0] for argument in long}
     for flags, message in _MESSAGES:
         owned = any(flag.startswith(key) for flag in flags for key in keys)
         if owned or (flags is PARALLEL_FLAGS and any(_DATA_PARALLEL.match(argument) for argument in long)):
             yield Problem(field, message)
+
+
+def _is_well_formed(arguments: tuple[str, ...], long: list[str]) -> bool:
+    if arguments and not arguments[0].startswith("--"):
+        return False
+    return all(_LONG.match(argument) for argument in long) and not any(_SHORT.match(argument) for argument in arguments)
 
 
 def _check_variable(field: str, variable: EnvVar) -> Iterator[Problem]:
