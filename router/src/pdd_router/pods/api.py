@@ -10,7 +10,7 @@ import json
 import os
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import cast
 
 import urllib3
@@ -85,7 +85,9 @@ class KubernetesPods:
         with self._lock:
             self._interrupted = True
             if self._response is not None:
-                self._response.shutdown()
+                # The answer may have ended this very moment, and then there is nothing left to wake.
+                with suppress(RuntimeError, ValueError, OSError):
+                    self._response.shutdown()
 
     def close(self) -> None:
         self._api.close()
