@@ -160,6 +160,8 @@ class Reconciler:
             return _Look(observed, None, ReconcileOutcome(problems=_problems(error)))
         try:
             return self._act(observed, parsed, memory)
+        except InvalidSpecError as error:  # what this operator has no data or default image for
+            return _Look(observed, None, ReconcileOutcome(problems=_problems(error)))
         except (LeaseLostError, TransientError):
             raise
         except ClusterError as error:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import render_cases as cases
 import yaml
+from kubernetes_schemas import problems_of
 
+from pdd_operator.api.rules import check_spec
 from pdd_operator.render.availability import POD_METRICS
 from pdd_operator.render.dashboard import dashboard
+from pdd_operator.render.inputs import ClusterFacts
 from pdd_operator.render.monitoring import INSTANCE_SELECTOR
 from pdd_operator.render.network import SCRAPER_NAMESPACE
 from pdd_operator.render.ports import CLAIM_PORT, ENGINE_PORT, SIDE_CHANNEL_PORT
@@ -62,3 +66,12 @@ def test_ports_of_the_page_are_the_ports() -> None:
     text = page("security.md")
     assert f"side channel {SIDE_CHANNEL_PORT}, claim channel {CLAIM_PORT}" in text
     assert f"all but {ENGINE_PORT}" in text
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "samples").glob("*.yaml")), ids=lambda path: path.stem)
+def test_samples_for_users_are_valid_and_render_to_valid_objects(path: Path) -> None:
+    for data in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+        target = cases.parsed(data)
+        assert check_spec(target.metadata.name, target.spec) == ()
+        for manifest in cases.rendered(target, ClusterFacts()).manifests:
+            assert problems_of(manifest) == []

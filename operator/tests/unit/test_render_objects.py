@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from pdd_connector.settings import ClaimSettings, ConnectorSettings, Direction, 
 from pdd_operator.api.accelerators import INSTANCE_TYPES
 from pdd_operator.api.labels import Component
 from pdd_operator.api.names import ObjectRef
+from pdd_operator.api.parse import InvalidSpecError
 from pdd_operator.api.v1alpha1 import Backend, PDDeployment
 from pdd_operator.render import UnsupportedError, render
 from pdd_operator.render.catalog import Platform, platform_of, share_of
@@ -311,6 +313,15 @@ def test_kinds_of_monitoring_are_rendered_only_where_they_are_known() -> None:
     assert kinds(ClusterFacts(pod_monitors=True)) == {"PodMonitor"}
     assert kinds(ClusterFacts(grafana_dashboards=True)) == {"GrafanaDashboard"}
     assert kinds(cases.EVERY_KIND, "monitoring-never") == set()
+
+
+def test_a_platform_without_default_image_needs_one_in_the_object() -> None:
+    images = replace(cases.SETTINGS.images, engine={Platform.CPU: "registry.example.com/vllm:1"})
+    settings = replace(cases.SETTINGS, images=images)
+    with pytest.raises(InvalidSpecError, match=r"spec\.engine\.image: `image` must be set: .* images\.engine\.gpu "):
+        render(cases.deployment(), settings, ClusterFacts(), Replicas(1, 1))
+    named = cases.deployment(engine={"image": "registry.example.com/mine:1"})
+    assert render(named, settings, ClusterFacts(), Replicas(1, 1)).manifests
 
 
 def test_hardware_that_is_not_known_is_refused() -> None:

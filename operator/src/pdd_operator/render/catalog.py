@@ -13,11 +13,16 @@ from types import MappingProxyType
 from typing import Final
 
 from pdd_operator.api.accelerators import InstanceType, Platform, find
+from pdd_operator.api.parse import InvalidSpecError
+from pdd_operator.api.rules import Problem
 from pdd_operator.api.v1alpha1 import Accelerator, Backend, Role
 
 
-class UnsupportedError(ValueError):
-    """The hardware cannot do what is asked; the rules of the CRD refuse such an object before it gets here."""
+class UnsupportedError(InvalidSpecError):
+    """There is nothing known here that would do what the object asks: hardware that the rules let through, an image."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__((Problem(field, message),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ _PERCENT_FOR_PODS: Final = 85
 _SHARED_MEMORY_GIB_PER_ACCELERATOR: Final = 8
 _CPU_CORES_PER_WORKER: Final = 4
 _CPU_WEIGHTS_GIB: Final = 8
+_ACCELERATORS: Final = "spec.prefill.accelerator, spec.decode.accelerator"
 
 PLATFORMS: Final[Mapping[Platform, PlatformRow]] = MappingProxyType(
     {
@@ -159,7 +165,9 @@ def instance_of(accelerator: Accelerator) -> InstanceType:
     """Raises UnsupportedError for an instance type that is not in the table."""
     row = find(accelerator.instance_type)
     if row is None:
-        raise UnsupportedError(f"no data about instance type {accelerator.instance_type!r}")
+        raise UnsupportedError(
+            _ACCELERATORS, f"`instanceType` must be one that is known, not {accelerator.instance_type!r}"
+        )
     return row
 
 
@@ -171,7 +179,9 @@ def transport_of(platform: Platform, backend: Backend) -> TransportRow:
     """Raises UnsupportedError where KV cannot be moved so."""
     row = TRANSPORTS.get((platform, backend))
     if row is None:
-        raise UnsupportedError(f"{platform} has no documented way to move KV over {backend}")
+        raise UnsupportedError(
+            "spec.transport", f"`backend` must not be {backend} on {platform}: there is no documented way to move KV so"
+        )
     return row
 
 

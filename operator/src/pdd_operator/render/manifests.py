@@ -36,7 +36,8 @@ from pdd_operator.render.router import (
 def render(deployment: PDDeployment, settings: RenderSettings, cluster: ClusterFacts, replicas: Replicas) -> Rendered:
     """Every object of one PDDeployment in its current revision group.
 
-    Total on what the rules of the CRD accept; raises UnsupportedError for hardware that they refuse.
+    Total on what the rules of the CRD accept; raises UnsupportedError for hardware that they refuse, and where
+    neither the object nor the settings name an engine image.
     """
     group = revision_of(deployment, settings)
     scraped = cluster.pod_monitors and deployment.spec.monitoring.pod_monitor is Switch.AUTO

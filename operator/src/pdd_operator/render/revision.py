@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pdd_operator.api.names import GROUP_LENGTH
 from pdd_operator.api.v1alpha1 import PDDeployment
-from pdd_operator.render.catalog import platform_of
+from pdd_operator.render.catalog import UnsupportedError, platform_of
 from pdd_operator.render.inputs import RenderSettings
 
 MUST_MATCH: Final = (
@@ -68,9 +68,20 @@ def revision_of(deployment: PDDeployment, settings: RenderSettings) -> str:
 
 
 def engine_image(deployment: PDDeployment, settings: RenderSettings) -> str:
-    """The image that the object names, or the default of its platform, which is the same on both sides."""
+    """The image that the object names, or the default of its platform, which is the same on both sides.
+
+    Raises UnsupportedError where there is neither.
+    """
     spec = deployment.spec
-    return spec.engine.image or settings.images.engine[platform_of(spec.prefill)]
+    platform = platform_of(spec.prefill)
+    image = spec.engine.image or settings.images.engine.get(platform)
+    if image is None:
+        value = f"images.engine.{platform.lower()}"
+        raise UnsupportedError(
+            "spec.engine.image",
+            f"`image` must be set: the operator has no default for {platform} ({value} of its chart)",
+        )
+    return image
 
 
 def _at(data: dict[str, Any], path: str) -> Any:
