@@ -64,7 +64,7 @@ def test_other_kinds() -> None:
 def test_keys_of_maps(field: str, key: str) -> None:
     (problem,) = problems({"prefill": {"podTemplate": {field: {key: "x"}}}})
     assert problem.field == f"spec.prefill.podTemplate.{field}"
-    assert "must be a qualified name" in problem.message
+    assert f"`{field}` must have qualified names as keys" in problem.message
 
 
 @pytest.mark.parametrize("key", ["a", "a/b", "topology.kubernetes.io/zone", "a" * 63, "A_b.C"])

@@ -197,7 +197,7 @@ _KEYS = ("a b", "/x", "a/b/c", "-a", "a" * 64)
 
 
 def key_faults() -> Iterator[Fault]:
-    """Keys of maps that no object may have. A schema cannot say it."""
+    """Keys of maps that no object may have. A schema cannot say it, a rule does."""
     for place in (("prefill",), ("decode",), ("router",)):
         for field in ("labels", "annotations", "nodeSelector"):
             for key in _KEYS[: 2 if place == ("decode",) else 1]:

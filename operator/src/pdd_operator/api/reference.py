@@ -62,9 +62,8 @@ _STATUS: Final = """
 _RULES: Final = """
 ## Rules
 
-Judged by the API server when the object is written; `pdd render` and the operator judge by the same. Examples are changes of a valid
-specification. Keys of `labels`, `annotations` and `nodeSelector` must be qualified names; a schema cannot say that, so the operator does
-(`Accepted=False`).
+Judged by the API server when the object is written (Kubernetes 1.32 and later); `pdd render` and the operator judge by the same, in the
+same words. Examples are changes of one of the three valid specifications in examples/rules.yaml.
 
 | Where | Rule | Refused | Taken |
 |---|---|---|---|

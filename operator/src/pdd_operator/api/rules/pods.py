@@ -1,7 +1,6 @@
 """Rules of ``podTemplate``: what must not be taken from the operator or from the node. Pure.
 
-Keys of maps have no schema, so that they are judged here only; parts that are passed on as they are (tolerations, affinity ...) are
-judged by the API server when the pod's owner is applied.
+Parts that are passed on as they are (tolerations, affinity ...) are judged by the API server when the pod's owner is applied.
 """
 
 from __future__ import annotations
@@ -81,12 +80,16 @@ def _has_prefix(keys: Iterable[str], prefix: str) -> bool:
 
 
 def _check_keys(field: str, keys: Iterable[str]) -> Iterator[Problem]:
-    for key in keys:
-        if not _QUALIFIED_NAME.fullmatch(key) or len(key.rpartition("/")[0]) > _MAX_PREFIX:
-            yield Problem(
-                field,
-                f'key "{key:.80}" must be a qualified name: `NAME` or `DOMAIN/NAME`, with at most 63 characters in NAME',
-            )
+    if not all(_is_qualified_name(key) for key in keys):
+        yield Problem(
+            field,
+            f"`{field.rpartition('.')[2]}` must have qualified names as keys: `NAME` or `DOMAIN/NAME`, with at most 63 characters in "
+            "`NAME`",
+        )
+
+
+def _is_qualified_name(key: str) -> bool:
+    return bool(_QUALIFIED_NAME.fullmatch(key)) and len(key.rpartition("/")[0]) <= _MAX_PREFIX
 
 
 def _check_resources(field: str, resources: Resources) -> Iterator[Problem]:
