@@ -318,7 +318,7 @@ def test_kinds_of_monitoring_are_rendered_only_where_they_are_known() -> None:
 def test_a_platform_without_default_image_needs_one_in_the_object() -> None:
     images = replace(cases.SETTINGS.images, engine={Platform.CPU: "registry.example.com/vllm:1"})
     settings = replace(cases.SETTINGS, images=images)
-    with pytest.raises(InvalidSpecError, match=r"spec\.engine\.image: `image` must be set: .* images\.engine\.gpu "):
+    with pytest.raises(InvalidSpecError, match=r"spec\.engine\.image: `image` must be set: .*images\.engine\.gpu "):
         render(cases.deployment(), settings, ClusterFacts(), Replicas(1, 1))
     named = cases.deployment(engine={"image": "registry.example.com/mine:1"})
     assert render(named, settings, ClusterFacts(), Replicas(1, 1)).manifests
