@@ -1,7 +1,7 @@
 {{- /* The operator's settings: pdd_operator/settings.py says what each means. */ -}}
 {{- define "pdd-operator.environment" -}}
 {{- $images := .Values.images -}}
-{{- $own := dict "root" . "defaultTag" .Chart.AppVersion -}}
+{{- $own := dict "registry" $images.registry "defaultTag" .Chart.AppVersion -}}
 - name: PDD_OPERATOR_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: PDD_OPERATOR_POD_NAME
@@ -15,7 +15,7 @@
 - name: PDD_OPERATOR_IMAGE_CONNECTOR
   value: {{ include "pdd-operator.image" (merge (dict "image" $images.connector) $own) | quote }}
 {{- range $platform, $image := $images.engine }}
-{{- with include "pdd-operator.image" (dict "image" $image "root" $ "defaultTag" "") }}
+{{- with include "pdd-operator.image" (dict "image" $image "registry" $images.engineRegistry "defaultTag" "") }}
 - name: PDD_OPERATOR_IMAGE_ENGINE_{{ upper $platform }}
   value: {{ . | quote }}
 {{- end }}

@@ -38,11 +38,11 @@ app.kubernetes.io/component: operator
 {{- merge $own (include "pdd-operator.selectorLabels" . | fromYaml) .Values.commonLabels | toYaml -}}
 {{- end -}}
 
-{{- /* registry/repository:tag or @digest. Takes a dict: image, root. Empty where there is no repository. */ -}}
+{{- /* registry/repository:tag or @digest. Takes a dict: image, registry, defaultTag. Empty where there is no repository. */ -}}
 {{- define "pdd-operator.image" -}}
 {{- with .image -}}
 {{- if .repository -}}
-{{- $registry := .registry | default $.root.Values.images.registry -}}
+{{- $registry := .registry | default $.registry -}}
 {{- $name := ternary .repository (printf "%s/%s" (trimSuffix "/" $registry) .repository) (empty $registry) -}}
 {{- if .digest -}}
 {{- printf "%s@%s" $name .digest -}}
