@@ -171,6 +171,16 @@ def test_cpu_workers_share_the_cores(size: int, resources: dict[str, Any], threa
     assert env_of(pod)["OMP_NUM_THREADS"] == threads
 
 
+def test_cpu_workers_have_a_cache_each() -> None:
+    for size, memory in ((1, "11Gi"), (4, "20Gi")):
+        role = {"accelerator": {"type": "CPU"}, "tensorParallelSize": size}
+        target = cases.deployment(
+            prefill=role, decode=role, transport={"backend": "Socket"}, engine={"cpuKVCacheGiB": 3}
+        )
+        resources = engine_pod(target)["containers"][0]["resources"]
+        assert resources == {"requests": {"cpu": str(4 * size), "memory": memory}}
+
+
 def test_efa_engines_of_a_group_share_a_zone_and_no_node() -> None:
     target = cases.sample("pod-template")
     revision = cases.rendered(target).revision

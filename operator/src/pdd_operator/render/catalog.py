@@ -191,7 +191,9 @@ def share_of(role: Role, backend: Backend, cpu_kv_cache_gib: int) -> Share:
     resource = PLATFORMS[instance.platform].device_resource
     if resource is None:
         cores = _CPU_CORES_PER_WORKER * role.tensor_parallel_size
-        return Share({}, str(cores), cpu_kv_cache_gib + _CPU_WEIGHTS_GIB, False, 0, 0, 2)
+        # Every worker has a cache of its own of that size; the weights are shared out.
+        memory_gib = cpu_kv_cache_gib * role.tensor_parallel_size + _CPU_WEIGHTS_GIB
+        return Share({}, str(cores), memory_gib, False, 0, 0, 2)
     devices = {resource: str(count)}
     efa, pages = 0, 0
     if backend is Backend.EFA:
