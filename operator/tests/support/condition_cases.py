@@ -454,6 +454,20 @@ CASES = (
         pods=[*all_pods()[:2], pod(D, 0, init=[preflight_status("Socket", "NoDevices", "none")])],
         spec={"transport": {"fallback": "Socket"}},
     ),
+    Case(
+        "engines of an older revision do not mix with the current ones",
+        T.TRANSPORT_READY,
+        "True",
+        Reason.EFA,
+        pods=[*all_pods(), *all_pods(OLD, init=[preflight_status("Socket", "NoDevices", "none")])[:4]],
+    ),
+    Case(
+        "until a current engine has said anything, older ones count",
+        T.TRANSPORT_READY,
+        "True",
+        Reason.EFA,
+        pods=[*all_pods(init=())[:4], *all_pods(OLD)],
+    ),
     Case("no engine", T.TRANSPORT_READY, "Unknown", Reason.NOT_OBSERVED, pods=()),
     # ---- ReuseActive
     Case("no samples", T.REUSE_ACTIVE, "Unknown", Reason.NOT_OBSERVED),

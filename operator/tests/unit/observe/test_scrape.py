@@ -185,6 +185,14 @@ async def cut(request: web.Request) -> web.StreamResponse:
     return response
 
 
+async def large(request: web.Request) -> web.StreamResponse:
+    return web.Response(text=CLAIM_PREFILL + "# padding\n" * 1000)
+
+
+async def compressed(request: web.Request) -> web.StreamResponse:
+    return web.Response(body=zlib.compress(CLAIM_PREFILL.encode()), headers={"Content-Encoding": "deflate"})
+
+
 async def something_else(request: web.Request) -> web.StreamResponse:
     return web.Response(text="<html>Welcome</html>")
 
@@ -194,12 +202,15 @@ async def not_text(request: web.Request) -> web.StreamResponse:
 
 
 @pytest.mark.parametrize(
-    "bad", [hang, trickle, flood, bomb, redirect, failing, cut, not_text, something_else], ids=lambda bad: bad.__name__
+    "bad",
+    [hang, trickle, flood, bomb, redirect, failing, cut, not_text, large, compressed, something_else],
+    ids=lambda bad: bad.__name__,
 )
 async def test_a_bad_engine_did_not_answer_and_the_others_are_read(
     serve: Serve, bad: Handler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scrape, "TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(scrape, "MAX_ANSWER_BYTES", 8000)
     turn = iter((bad, text(CLAIM_PREFILL)))
 
     async def handler(request: web.Request) -> web.StreamResponse:
