@@ -120,6 +120,11 @@ BROKEN: dict[str, tuple[Callable[[Node], None], str, str]] = {
         "Permission denied",
     ),
     "no plugin": (lambda n: n.plugin.unlink(), "NIXLPluginMissing", "NIXL 1.5"),
+    "the CUDA runtime of the packages does not load": (
+        lambda n: n.write("usr/lib/python3/site-packages/nvidia/cuda_runtime/lib/libcudart.so.12", "no library"),
+        "NIXLPluginUnloadable",
+        "libcudart.so.12",
+    ),
     "the plugin does not load": (
         lambda n: (n.plugin.unlink(), n.plugin.write_text("no library"))[0],
         "NIXLPluginUnloadable",
@@ -153,6 +158,13 @@ def test_nothing_to_fall_back_to_is_refused(node: Node) -> None:
     code, report, transport = node.run_efa("Socket")
     assert (code, transport, report["reason"]) == (1, "", "InterfaceMissing")
     assert "0 EFA devices" in report["message"]
+
+
+def test_the_cuda_runtime_of_the_packages_is_loaded_first(node: Node) -> None:
+    runtime = node.root / "usr/lib/python3/site-packages/nvidia/cu13/lib/libcudart.so.13"
+    runtime.parent.mkdir(parents=True)
+    runtime.symlink_to(LOADABLE)
+    assert node.run_efa()[1]["reason"] == "EFAReady"
 
 
 def test_the_capability_lifts_the_limit_of_locked_memory(node: Node) -> None:

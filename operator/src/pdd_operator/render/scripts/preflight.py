@@ -181,8 +181,10 @@ def check_plugin(root: Path) -> None:
             "NIXLPluginMissing",
             f"the engine image has no {PLUGIN}: install NIXL 1.5 or later in it, or set NIXL_PLUGIN_DIR",
         )
-    program = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-    code, output = run([sys.executable, "-c", program, str(plugin)], fabric_environment(root))
+    # PyTorch brings the CUDA runtime in a place of its own, and has loaded it before NIXL loads its plugin.
+    libraries = [*found_in_packages(root, "nvidia/*/lib/libcudart.so.*"), plugin]
+    program = "import ctypes, sys; [ctypes.CDLL(path) for path in sys.argv[1:]]"
+    code, output = run([sys.executable, "-c", program, *map(str, libraries)], fabric_environment(root))
     if code != 0:
         raise Refused(
             "NIXLPluginUnloadable",
@@ -202,15 +204,14 @@ def fabric_environment(root: Path) -> dict[str, str]:
 def find_plugin(root: Path) -> Path | None:
     """Where NIXL looks: its own variable, then beside its packages on the module path."""
     named = os.environ.get("NIXL_PLUGIN_DIR")
-    folders = [Path(named)] if named else []
-    for entry in sys.path:
-        place = root / entry.lstrip("/") if entry.startswith("/") else Path(entry)
-        if place.is_dir():
-            folders += [found.parent for found in sorted(place.glob(f"*nixl*/**/{PLUGIN}"))]
-    for folder in folders:
-        if (folder / PLUGIN).is_file():
-            return folder / PLUGIN
-    return None
+    places = [Path(named) / PLUGIN] if named else []
+    places += found_in_packages(root, f"*nixl*/**/{PLUGIN}")
+    return next((place for place in places if place.is_file()), None)
+
+
+def found_in_packages(root: Path, pattern: str) -> list[Path]:
+    folders = [root / entry.lstrip("/") for entry in sys.path if entry.startswith("/")]
+    return [found for folder in folders if folder.is_dir() for found in sorted(folder.glob(pattern))]
 
 
 def has_address(root: Path, interface: str) -> bool:
