@@ -165,7 +165,7 @@ def check_provider(root: Path) -> None:
             "installer's software (docs/install.md)",
         )
     code, output = run([program, "-p", "efa"], fabric_environment(root))
-    if code != 0 or "efa" not in output:
+    if code != 0 or "provider: efa" not in output:
         raise Refused(
             "EFAProviderUnavailable",
             f"`{program} -p efa` finds no EFA ({last_line(output)}); the image's EFA software and the node's driver "
