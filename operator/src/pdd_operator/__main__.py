@@ -65,7 +65,7 @@ class Operator:
         self._end_watches = threading.Event()
         # Clocks of reconciles may stand still while the machine sleeps; that of the lease (kube.lease) may not.
         self._queue = WorkQueue(time.monotonic, random.random, on_add=self._wake.set)
-        api = connect(f"pdd-operator/{self._identity}")
+        api = connect(f"pdd-operator/{self._identity}", settings.kubeconfig)
         count = self._metrics.count_call
         leases = KubeCluster(api, timeout_seconds=settings.lease_renew_seconds, may_write=_always, count_call=count)
         terms = LeaseTerms(

@@ -30,6 +30,10 @@ _STRING_MAPS: Final = frozenset(
     {"annotations", "labels", "matchLabels", "nodeSelector", "requests", "limits", "data", "selector"}
 )
 """Where the API server stores nothing for an empty mapping. Elsewhere it says something: ``emptyDir: {}``."""
+_ATOMIC_MAPS: Final = frozenset(
+    {"selector", "podSelector", "namespaceSelector", "labelSelector", "matchLabels", "nodeSelector"}
+)
+"""Mappings that have one owner: what others added there is drift, as it changes what is selected."""
 _QUANTITIES: Final = frozenset({"requests", "limits", "sizeLimit", "averageValue", "value", "divisor"})
 _SUFFIXES: Final[Mapping[str, Decimal]] = {
     "m": Decimal("0.001"),
@@ -66,6 +70,8 @@ def _mapping_differs(desired: Mapping[str, Any], live: Any, path: tuple[str, ...
         return None
     if not isinstance(live, Mapping):
         return ".".join(path)
+    if path and path[-1] in _ATOMIC_MAPS and (added := sorted(live.keys() - desired.keys())):
+        return ".".join((*path, added[0]))
     for name, value in desired.items():
         if found := _differs(value, live.get(name), (*path, str(name))):
             return found

@@ -49,5 +49,6 @@ def set_up(level: LogLevel) -> None:
     root.handlers[:] = [handler]
     number = logging.getLevelNamesMapping()[level.value.upper()]
     root.setLevel(number)
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # warns that it leaves signals to us
     for name in _LIBRARIES:
         logging.getLogger(name).setLevel(number if level is LogLevel.DEBUG else max(number, _QUIET))

@@ -1,4 +1,4 @@
-"""Settings of the operator, from ``PDD_OPERATOR_*``: the only reader of the environment (libraries read KUBECONFIG themselves)."""
+"""Settings of the operator, from ``PDD_OPERATOR_*``: the only reader of the environment."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ class Settings(BaseModel):
     http_address: str = "0.0.0.0"  # noqa: S104  # in a pod, probes and Prometheus come from outside; NetworkPolicy says who may
     http_port: Annotated[int, Field(ge=1, le=65_535)] = 8080
     log_level: LogLevel = LogLevel.INFO
+    kubeconfig: str | None = None
+    """From ``KUBECONFIG``, as kopf reads it; only outside a cluster."""
 
     @field_validator("watch_namespaces", mode="before")
     @classmethod
@@ -80,9 +82,10 @@ class Settings(BaseModel):
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
         """Raises SettingsError, which names each variable that is missing, unknown or impossible."""
-        values = {
+        values: dict[str, str | None] = {
             name.removeprefix(PREFIX).lower(): value for name, value in environment.items() if name.startswith(PREFIX)
         }
+        values["kubeconfig"] = environment.get("KUBECONFIG") or None
         try:
             return cls.model_validate(values)
         except ValidationError as error:

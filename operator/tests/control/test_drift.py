@@ -110,6 +110,14 @@ def test_lists_without_keys_must_be_equal() -> None:
     assert first_drift(rule, live) == "spec.ingress", "an added rule opens the engines to everybody"
 
 
+@pytest.mark.parametrize("field", ["selector", "nodeSelector", "podSelector", "matchLabels"])
+def test_what_is_added_to_a_selector_is_drift(field: str) -> None:
+    desired = {"spec": {field: {"pdserve.io/deployment": "a"}}}
+    live = {"spec": {field: {"pdserve.io/deployment": "a", "app": "elsewhere"}}}
+    assert first_drift(desired, live) == f"spec.{field}.app"
+    assert first_drift(desired, desired) is None
+
+
 def test_true_is_not_one() -> None:
     assert first_drift({"a": True}, {"a": 1}) == "a"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -22,6 +23,8 @@ from pdd_e2e.operators.zygote import Zygote
 OURS = {"app.kubernetes.io/part-of": "pdserve"}
 PASSED = {"preflight": json.dumps({"transport": "Socket", "reason": "Socket", "message": "sockets"})}
 READY = Runs(init_messages=PASSED)
+_DIGEST = re.compile(r'"[0-9a-f]{64}"')
+"""Of contents that name the namespace; the contents are compared themselves."""
 NO_LEASE = {"PDD_OPERATOR_LEADER_ELECTION": "false"}
 
 
@@ -83,8 +86,10 @@ class World:
         return self.deployments.get(name)
 
     def snapshot(self, name: str) -> dict[Name, Json]:
-        """Its children, comparable with those of another PDDeployment of that name."""
-        return normalised(self.deployments.children(name), self.deployments.get(name)["metadata"]["uid"])
+        """Its children, comparable with those of another PDDeployment of that name in another namespace."""
+        found = normalised(self.deployments.children(name), self.deployments.get(name)["metadata"]["uid"])
+        text = {key: json.dumps(item).replace(self.namespace, "NAMESPACE") for key, item in found.items()}
+        return {key: json.loads(_DIGEST.sub('"DIGEST"', item)) for key, item in text.items()}
 
     def versions(self, name: str) -> dict[Name, str]:
         """uid and resourceVersion of its children, except of what pods' progress changes."""

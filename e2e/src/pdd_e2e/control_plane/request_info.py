@@ -20,11 +20,12 @@ class RequestInfo:
     namespace: str
     name: str
     user_agent: str = ""
+    dry_run: bool = False
 
     @property
     def mutating(self) -> bool:
-        """Whether the verb writes."""
-        return self.verb in MUTATING_VERBS
+        """Whether it writes: by its verb, and not as a dry run."""
+        return self.verb in MUTATING_VERBS and not self.dry_run
 
 
 def request_info(method: str, path: str, query: Mapping[str, str], user_agent: str = "") -> RequestInfo:
@@ -41,7 +42,8 @@ def request_info(method: str, path: str, query: Mapping[str, str], user_agent: s
         namespace, rest = rest[1], rest[2:]
     name = rest[1] if len(rest) > 1 else ""
     resource = "/".join([rest[0], *rest[2:]])
-    return RequestInfo(_verb(method, name, query), group, resource, namespace, name, user_agent)
+    dry_run = query.get("dryRun") == "All"
+    return RequestInfo(_verb(method, name, query), group, resource, namespace, name, user_agent, dry_run)
 
 
 def _verb(method: str, name: str, query: Mapping[str, str]) -> str:

@@ -1,6 +1,7 @@
 """PDDeployments on a control plane: makes them, reads them and everything that belongs to them, waits for what they should become."""
 
 import copy
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ class Deployments:
         """Everything labelled as belonging to it, Secrets too, pods not."""
         selector = f"{DEPLOYMENT_LABEL}={name}"
         return {
-            (kind, item["metadata"]["name"]): item
+            (kind, item["metadata"]["name"]): {"kind": kind, **item}
             for kind in CHILD_PATHS
             for item in self.api.items(self.child_path(kind), labelSelector=selector)
         }
@@ -128,33 +129,26 @@ def wait_for(look: Callable[[], Found | None], timeout_seconds: float, complaint
         time.sleep(_POLL_SECONDS)
 
 
-def normalised(children: dict[Name, Json]) -> dict[Name, Json]:
-    """What is the same for two deployments that were made the same way: without versions, random data and what controllers add."""
-    return {name: _normalised(item) for name, item in children.items()}
+def normalised(children: dict[Name, Json], uid: str) -> dict[Name, Json]:
+    """What is the same whenever the same PDDeployment is made: without versions, random data and what controllers add.
+
+    `uid`: of the PDDeployment; it is in labels and owners and changes the hash of every manifest.
+    """
+    return {name: _normalised(item, uid) for name, item in children.items()}
 
 
-def _normalised(item: Json) -> Json:
-    found = copy.deepcopy(item)
+def _normalised(item: Json, uid: str) -> Json:
+    found: Json = json.loads(json.dumps(item).replace(uid, "UID"))
     found.pop("status", None)
     metadata = found["metadata"]
     for field in _VOLATILE:
         metadata.pop(field, None)
+    for field in ("pdserve.io/input-hash", "deployment.kubernetes.io/revision"):
+        metadata.get("annotations", {}).pop(field, None)
     for owner in metadata.get("ownerReferences", ()):
-        owner.pop("uid")
-    metadata.get("labels", {}).pop("pdserve.io/owner-uid", None)
-    metadata.get("annotations", {}).pop("pdserve.io/input-hash", None)
-    metadata.get("annotations", {}).pop("deployment.kubernetes.io/revision", None)
-    if found.get("data") and "type" in found:
-        found["data"] = {key: len(value) for key, value in found["data"].items()}
+        owner.pop("uid")  # the ConfigMap's, where a Secret goes with it
+    if found["kind"] == "Secret":
+        found["data"] = {key: len(value) for key, value in found.get("data", {}).items()}
     for field in ("clusterIP", "clusterIPs"):
         found.get("spec", {}).pop(field, None)
-    stripped: Json = _without_uid_labels(found)
-    return stripped
-
-
-def _without_uid_labels(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_uid_labels(item) for key, item in value.items() if key != "pdserve.io/owner-uid"}
-    if isinstance(value, list):
-        return [_without_uid_labels(item) for item in value]
-    return value
+    return found

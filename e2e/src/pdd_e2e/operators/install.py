@@ -48,7 +48,7 @@ def install(plane: LocalControlPlane, namespace: str) -> Installation:
     """Makes `namespace` and, in it and beside it, what the operator needs. Returns when the CRD is served."""
     plane.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     wanted = [item for item in chart_objects(namespace) if item["kind"] in _INSTALLED]
-    plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(wanted))
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=yaml.safe_dump_all(wanted))
     plane.kubectl(
         "wait", "--for=condition=Established", "--timeout=30s", "customresourcedefinition/pddeployments.pdserve.io"
     )

@@ -81,13 +81,13 @@ class _NoDiscovery:
         """Nothing to look up."""
 
 
-def connect(user_agent: str) -> client.ApiClient:
-    """A client with the pod's ServiceAccount or, outside a cluster, what KUBECONFIG says. Without retries of its own."""
+def connect(user_agent: str, kubeconfig: str | None) -> client.ApiClient:
+    """A client with the pod's ServiceAccount or, outside a cluster, what ``kubeconfig`` says. Without retries of its own."""
     settings = client.Configuration()
     try:
         config.load_incluster_config(client_configuration=settings)
     except config.ConfigException:
-        config.load_kube_config(client_configuration=settings, persist_config=False)
+        config.load_kube_config(config_file=kubeconfig, client_configuration=settings, persist_config=False)
     settings.retries = False
     settings.connection_pool_maxsize = _POOL_SIZE
     api = client.ApiClient(settings)
