@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
+from zipfile import ZipFile
 
 import dockerfiles
 import pytest
@@ -93,6 +94,23 @@ def test_the_images_carry_nothing_of_tests_or_other_members() -> None:
     for name, foreign in (("operator", ("openai", "pytest", "hatchling")), ("router", ("kopf", "openai", "pytest"))):
         lock = (ROOT / name / "requirements.lock").read_text(encoding="utf-8")
         assert not [package for package in foreign if f"\n{package}==" in f"\n{lock}"]
+
+
+@pytest.mark.parametrize("member", ["operator", "router"])
+def test_a_wheel_holds_every_file_of_the_source(member: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run(
+        [*command, "--wheel-dir", str(tmp_path), str(ROOT / member)],
+        check=True,
+        timeout=100,
+        env={**os.environ, "PIP_NO_INDEX": "1"},
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    source = ROOT / member / "src"
+    files = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+    wanted = {name for name in files if "__pycache__" not in name and ".egg-info" not in name}
+    with ZipFile(wheel) as archive:
+        assert wanted <= set(archive.namelist())
 
 
 def test_engine_pods_start_the_connectors_image_as_it_is_made() -> None:

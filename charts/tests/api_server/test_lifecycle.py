@@ -67,7 +67,7 @@ def test_upgrading_keeps_definition_and_objects(release: Release) -> None:
     definition = release.api.get(CRD)
     release.upgrade("--set", "logLevel=debug")
     assert release.api.get(CRD)["metadata"]["uid"] == definition["metadata"]["uid"]
-    assert identity(release.api.get(f"{deployments(release.namespace)}/small")) == identity(created)
+    assert identity(release.api.get(f"{deployments(release.namespace)}/tiny")) == identity(created)
     account = release.api.items(f"/apis/apps/v1/namespaces/{release.namespace}/deployments")[0]
     assert {"name": "PDD_OPERATOR_LOG_LEVEL", "value": "debug"} in account["spec"]["template"]["spec"]["containers"][0][
         "env"
@@ -79,9 +79,9 @@ def test_uninstalling_keeps_definition_and_objects_and_installing_again_takes_th
     created = release.api.create(deployments(release.namespace), sample("cpu-sockets"))
     release.uninstall()
     assert release.api.items(f"/apis/apps/v1/namespaces/{release.namespace}/deployments") == []
-    assert identity(release.api.get(f"{deployments(release.namespace)}/small")) == identity(created)
+    assert identity(release.api.get(f"{deployments(release.namespace)}/tiny")) == identity(created)
     release.install()
-    assert identity(release.api.get(f"{deployments(release.namespace)}/small")) == identity(created)
+    assert identity(release.api.get(f"{deployments(release.namespace)}/tiny")) == identity(created)
 
 
 def test_uninstalling_removes_a_definition_that_is_not_kept(release: Release) -> None:
