@@ -1,12 +1,14 @@
 """Reads the engines' counters of every object now and then, beside the reconciles and never in their way.
 
-Two samples of the same object make a window; what came of it is told by putting the object into the queue.
+Two samples of the same object make a window of some minutes, so that little traffic is evidence too; what came of it is told by putting the
+object into the queue.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 
 import structlog
 
@@ -19,6 +21,23 @@ _log = structlog.stdlib.get_logger(__name__)
 
 Sample = Callable[[tuple[Manifest, ...]], Awaitable[ReuseSample]]
 _EMPTY = ReuseWindow(None, None)
+WINDOW_SECONDS = 300.0
+"""How far back a window reaches, if samples are taken so often."""
+
+
+def window_of(samples: Sequence[ReuseSample]) -> ReuseWindow:
+    """From the oldest sample of the same engines as the newest one's to that; without such a one from the sample before it. Pure."""
+    if not samples:
+        return _EMPTY
+    *earlier, newest = samples
+    alike = (sample for sample in earlier if sample.engines == newest.engines)
+    return ReuseWindow(next(alike, earlier[-1] if earlier else None), newest)
+
+
+def with_newest(samples: Sequence[ReuseSample], newest: ReuseSample) -> tuple[ReuseSample, ...]:
+    """Those of the window's time, and always the last one before the newest. Pure."""
+    since = newest.taken_at - timedelta(seconds=WINDOW_SECONDS)
+    return (*(sample for sample in samples[:-1] if sample.taken_at >= since), *samples[-1:], newest)
 
 
 class ReuseSampler:
@@ -29,7 +48,7 @@ class ReuseSampler:
         self._every_seconds = every_seconds
         self._sampled = sampled
         self._pods: dict[NamespacedName, tuple[Manifest, ...]] = {}
-        self._windows: dict[NamespacedName, ReuseWindow] = {}
+        self._samples: dict[NamespacedName, tuple[ReuseSample, ...]] = {}
 
     def noted(self, observed: Observed) -> None:
         """These are its pods now; engines of older revision groups count no more."""
@@ -41,11 +60,11 @@ class ReuseSampler:
     def forget(self, key: NamespacedName) -> None:
         """The object is gone."""
         self._pods.pop(key, None)
-        self._windows.pop(key, None)
+        self._samples.pop(key, None)
 
     def window(self, key: NamespacedName) -> ReuseWindow:
-        """The last two samples."""
-        return self._windows.get(key, _EMPTY)
+        """What the last samples say."""
+        return window_of(self._samples.get(key, ()))
 
     async def run(self) -> None:
         """Until cancelled: every object once per period, one after the other."""
@@ -57,5 +76,5 @@ class ReuseSampler:
     async def _sample_one(self, key: NamespacedName, pods: tuple[Manifest, ...]) -> None:
         sample = await self._sample(pods)
         if key in self._pods:
-            self._windows[key] = ReuseWindow(self.window(key).after, sample)
+            self._samples[key] = with_newest(self._samples.get(key, ()), sample)
             self._sampled(key)

@@ -27,7 +27,7 @@ _NO_VERDICT: Final = frozenset((Reason.NOT_OBSERVED, Reason.NOT_ASKED, Reason.EN
 _SHARE: Final = re.compile(r"about (\d+) % of")
 
 _WAITING: Final = Finding(
-    Truth.UNKNOWN, Reason.NOT_OBSERVED, "The counters of the engines were not read twice yet: it takes a few minutes."
+    Truth.UNKNOWN, Reason.NOT_OBSERVED, "The counters of the engines were not read twice yet: it takes a minute or two."
 )
 _REFUSALS: Final = {
     "Version": "engines speak different versions of the protocol: all must have one connector image",
