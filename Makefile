@@ -45,7 +45,7 @@ setup: $(VENV)/.ready $(ENGINE_VENV)/.ready ## Install everything: tools, the fo
 lock: | $(BIN)/uv ## Resolve all locks again (hashes, no index named)
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  $(foreach m,$(MEMBERS),$(m)/pyproject.toml) --group pyproject.toml:dev \
-	  $(foreach p,pdd pdd-router,--no-emit-package $(p)) -o requirements.lock
+	  $(foreach p,pdd pdd-operator pdd-router,--no-emit-package $(p)) -o requirements.lock
 	@for m in $(IMAGE_MEMBERS); do $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --constraints requirements.lock $$m/pyproject.toml -o $$m/requirements.lock; done
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
@@ -62,6 +62,10 @@ demo: setup ## Two engines and a router on this machine: a conversation with reu
 .PHONY: bench-claim
 bench-claim: setup ## How long a claim takes with the owner idle and busy, and what being read costs the owner
 	@$(BIN)/python -m pdd_e2e.bench_claim $(ARGS)
+
+.PHONY: bench-operator
+bench-operator: setup ## 10 and 100 PDDeployments at once on a real API server: time, calls per object, memory, growth
+	@$(BIN)/python -m pdd_e2e.operators.bench $(ARGS)
 
 # ---- checks ---------------------------------------------------------------------------------------------------------
 
