@@ -41,3 +41,8 @@ def test_the_document_says_of_each_reason_what_to_do() -> None:
             cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
             assert len(cells) == 3, row
             assert all(cells), row
+
+
+def test_what_reconcile_tells_by_itself_is_produced_by_its_tests() -> None:
+    tests = (path.read_text(encoding="utf-8") for path in (ROOT / "operator/tests/integration").glob("test_*.py"))
+    assert any(EventReason.CLAIM_KEY_REPLACED.value in text for text in tests)
