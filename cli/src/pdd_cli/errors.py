@@ -2,13 +2,16 @@
 
 CliError                    1
 ├── InvalidUsageError       2   the command line asks for something that cannot be
+├── InvalidObjectError      2   a file has something that is no PDDeployment, or one that breaks rules
+├── ClusterReadError        1   the cluster could not be asked: kubeconfig, credentials, rights, no answer in time
+├── NotInClusterError       4   what was asked for is not in the cluster
 ├── MissingEngineError      3   the engine environment is not installed
 ├── StartError              4   a child process ended early or did not get ready
 │   └── LostEngineError         an engine that ran does not answer any more
 └── BrokenPromiseError      5   everything ran, but something that was promised did not hold
     └── StillHeldError          an engine holds blocks that nobody needs any more
 
-A message is for a person: what happened, then what to do.
+Codes from 3 on mean something for each command alone. A message is for a person: what happened, then what to do.
 """
 
 
@@ -20,6 +23,18 @@ class CliError(Exception):
 
 class InvalidUsageError(CliError):
     exit_code = 2
+
+
+class InvalidObjectError(CliError):
+    exit_code = 2
+
+
+class ClusterReadError(CliError):
+    """Nothing can be said of the cluster."""
+
+
+class NotInClusterError(CliError):
+    exit_code = 4
 
 
 class MissingEngineError(CliError):

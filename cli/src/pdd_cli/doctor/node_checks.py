@@ -1,0 +1,174 @@
+"""Checks of nodes for one accelerator: how many, in which zones, and whether they offer devices and huge pages. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pdd_cli.doctor.finding import Finding, failed, passed, warned
+from pdd_cli.doctor.plugins import EFA, PLUGIN_OF, check_mofed, find_plugin
+from pdd_cli.doctor.snapshot import INSTANCE_TYPE, ZONE, Node, Snapshot, Unread, parse_amount
+from pdd_operator.api.accelerators import CPU, INSTANCE_TYPES, InstanceType, Platform
+from pdd_operator.api.v1alpha1 import Accelerator, Backend, InstanceFamily, Role
+from pdd_operator.render.catalog import EFA_RESOURCE, HUGE_PAGES, PLATFORMS, share_of
+
+_CPU_KV_CACHE_GIB: Final = 4
+"""The default of `spec.engine.cpuKVCacheGiB`."""
+_AUTOSCALERS: Final = ("karpenter.sh", "eks.amazonaws.com")
+ENGINES: Final = 2
+"""The smallest deployment: one prefill, one decode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is to be run: instance type (or CPU) and transport."""
+
+    row: InstanceType
+    backend: Backend
+
+
+def targets_of(snapshot: Snapshot) -> tuple[Target, ...]:
+    """Of the accelerators that nodes have and that can run engines; CPU where there is none."""
+    if isinstance(snapshot.nodes, Unread):
+        return ()
+    found = sorted({node.instance_type for node in snapshot.nodes} & INSTANCE_TYPES.keys())
+    rows = [row for row in map(INSTANCE_TYPES.__getitem__, found) if row.refused is None] or [CPU]
+    return tuple(Target(row, default_backend(row)) for row in rows)
+
+
+def default_backend(row: InstanceType) -> Backend:
+    return Backend.EFA if row.efa_devices else Backend.SOCKET
+
+
+def check_nodes(snapshot: Snapshot, target: Target) -> Iterator[Finding]:
+    nodes, row = snapshot.nodes, target.row
+    if row.refused is not None:
+        yield failed(row.name, row.refused, "Choose another instance type: crds/README.md lists them.")
+    elif isinstance(nodes, Unread):
+        yield warned(
+            f"nodes {row.name}", f"could not be read: {nodes.why}", "Ask an administrator to run `pdd doctor`."
+        )
+    elif row is CPU:
+        yield _check_cpu(nodes)
+    else:
+        yield from _check_accelerated(snapshot, target, [node for node in nodes if node.instance_type == row.name])
+
+
+def _check_cpu(nodes: Sequence[Node]) -> Finding:
+    role = Role(accelerator=Accelerator(type=InstanceFamily.CPU))
+    share = share_of(role, Backend.SOCKET, _CPU_KV_CACHE_GIB)
+    cores, memory = parse_amount(share.cpu), parse_amount(f"{share.memory_gib}Gi")
+    room = sum(int(min(node.amount("cpu") // cores, node.amount("memory") // memory)) for node in nodes if node.usable)
+    asked = f"{share.cpu} CPUs and {share.memory_gib} GiB each, as engines ask for by default"
+    if room >= ENGINES:
+        return passed("nodes CPU", f"room for {room} engines of {asked}")
+    return failed(
+        "nodes CPU",
+        f"room for {room} engines of {asked}; the smallest deployment has {ENGINES}",
+        "Add nodes, or ask for less with spec.prefill.podTemplate.resources, the same in spec.decode, and spec.engine.cpuKVCacheGiB.",
+    )
+
+
+def _check_accelerated(snapshot: Snapshot, target: Target, nodes: Sequence[Node]) -> Iterator[Finding]:
+    row, usable = target.row, [node for node in nodes if node.usable]
+    yield _check_count(snapshot, target, nodes, usable)
+    for resource, wanted in _devices(target):
+        yield _check_offer(snapshot, row, usable, resource, wanted)
+    if target.backend is Backend.EFA and usable:
+        yield _check_huge_pages(row, usable)
+    if target.backend is Backend.EFA and row.platform is Platform.GPU:
+        yield from check_mofed(snapshot)
+
+
+def _devices(target: Target) -> Iterator[tuple[str, int]]:
+    """What nodes must offer, and how many."""
+    resource = PLATFORMS[target.row.platform].device_resource
+    if resource is not None:
+        yield resource, target.row.accelerators
+    if target.backend is Backend.EFA:
+        yield EFA_RESOURCE, target.row.efa_devices
+
+
+def _check_count(snapshot: Snapshot, target: Target, nodes: Sequence[Node], usable: Sequence[Node]) -> Finding:
+    row, subject = target.row, f"nodes {target.row.name}"
+    if not usable:
+        return _no_node(snapshot, subject, row, len(nodes))
+    zones = Counter(node.zone or f"without the label {ZONE}" for node in usable)
+    seen = f"{len(usable)} ready ({', '.join(f'{zone}: {count}' for zone, count in sorted(zones.items()))})"
+    if len(nodes) > len(usable):
+        seen += f", {len(nodes) - len(usable)} not ready or cordoned"
+    if target.backend is Backend.EFA:
+        return _one_zone(subject, row, seen, [node.zone for node in usable])
+    resource = PLATFORMS[row.platform].device_resource or ""
+    devices = sum(int(node.amount(resource)) for node in usable)
+    if devices < ENGINES:
+        return failed(
+            subject, f"{seen}, with {devices} {resource}", f"Prefill and decode need one each: add nodes of {row.name}."
+        )
+    return passed(subject, seen)
+
+
+def _one_zone(subject: str, row: InstanceType, seen: str, zones: Sequence[str]) -> Finding:
+    named = Counter(zone for zone in zones if zone)
+    if max(named.values(), default=0) >= ENGINES:
+        return passed(subject, seen)
+    if len(named) == 0:
+        todo = f"Label nodes with {ZONE}: prefill and decode are kept in one zone by it."
+    else:
+        best = named.most_common(1)[0][0]
+        todo = f"Prefill and decode must be on different nodes of one zone, as EFA does not leave it: add nodes of {row.name} in {best}."
+    return failed(subject, seen, todo)
+
+
+def _no_node(snapshot: Snapshot, subject: str, row: InstanceType, broken: int) -> Finding:
+    seen = f"none is ready ({broken} not ready or cordoned)" if broken else "none"
+    todo = f"Add a node group of {row.name}; nodes carry the label {INSTANCE_TYPE}."
+    if any(group in snapshot.served for group in _AUTOSCALERS):
+        return warned(
+            subject,
+            f"{seen} now; the cluster makes nodes on demand",
+            f"Make sure a node pool may make {row.name}. Otherwise: {todo}",
+        )
+    return failed(subject, seen, todo)
+
+
+def _check_offer(snapshot: Snapshot, row: InstanceType, usable: Sequence[Node], resource: str, wanted: int) -> Finding:
+    """Whether nodes offer as many of a device as the instance has."""
+    kind = PLUGIN_OF[resource]
+    plugin = find_plugin(kind, snapshot)
+    if not usable:
+        if plugin is not None:
+            return passed(resource, f"{plugin}; no node of {row.name} to offer any")
+        return warned(resource, f"no {kind.title} found, and no node of {row.name}", kind.install)
+    lacking = [node for node in usable if node.amount(resource) < wanted]
+    if not lacking:
+        return passed(resource, f"{wanted} on each of {len(usable)} nodes of {row.name}")
+    offered = ", ".join(f"{node.name} {int(node.amount(resource))}" for node in lacking[:3])
+    more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+    seen = f"{row.name} has {wanted}, and these nodes offer fewer: {offered}{more}"
+    todo = kind.install if plugin is None else f"It is there ({plugin}): look at its logs on these nodes."
+    if kind is EFA:
+        todo += (
+            " The node group must attach EFA interfaces, and the security group must let all traffic to itself pass."
+        )
+    # Enough nodes that are well carry the smallest deployment.
+    make = warned if len(usable) - len(lacking) >= ENGINES else failed
+    return make(resource, seen, todo)
+
+
+def _check_huge_pages(row: InstanceType, usable: Sequence[Node]) -> Finding:
+    role = Role(accelerator=Accelerator(instance_type=row.name, count=row.accelerators))
+    needed = share_of(role, Backend.EFA, _CPU_KV_CACHE_GIB).huge_pages_mib
+    lacking = [node for node in usable if node.amount(HUGE_PAGES) < parse_amount(f"{needed}Mi")]
+    if not lacking:
+        return passed(
+            HUGE_PAGES, f"at least {needed}Mi, which a pod on a whole node asks for, on each of {len(usable)} nodes"
+        )
+    names = ", ".join(node.name for node in lacking[:3])
+    return failed(
+        HUGE_PAGES,
+        f"{len(lacking)} of {len(usable)} nodes offer less than {needed}Mi, which a pod on a whole node asks for: {names}",
+        "Set them aside at boot: EKS's images with EFA do; elsewhere sysctl vm.nr_hugepages=5128, and restart the kubelet.",
+    )
