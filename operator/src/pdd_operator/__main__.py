@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -49,6 +48,9 @@ EXIT_BROKEN = 4
 _STOP_SECONDS = 5.0
 """How long what is in flight may take when the process is asked to stop."""
 _AGAIN_SECONDS = 1.0
+_MOST_SECONDS = 30.0
+_LASTED_SECONDS = 60.0
+"""Watches that lasted so long were well: when they break, the pause is short again."""
 _SPREAD = 0.1
 """Part of the resync period over which objects are spread."""
 
@@ -170,10 +172,26 @@ class Operator:
                 await asyncio.sleep(_AGAIN_SECONDS)
         return None
 
-    def _watch(self, watched: Iterable[Kind], told: Told) -> None:
-        """kopf in a thread and loop of its own: at its end it cancels every task that it did not find at its beginning."""
+    def _watch(self, watched: tuple[Kind, ...], told: Told) -> None:
+        """kopf in a thread and loop of its own: at its end it cancels every task that it did not find at its beginning.
+
+        It gives up on answers that it does not know (410 for a list, 403 for a moment): then it begins again, which lists everything anew.
+        """
+        pause_seconds = _AGAIN_SECONDS
+        while not self._end_watches.is_set():
+            began = time.monotonic()
+            try:
+                asyncio.run(self._watching(watched, told))
+            except Exception as error:  # noqa: BLE001  # whatever kopf died of, without watches nothing is noticed
+                _log.warning("The watches broke and begin again", error=f"{type(error).__name__}: {error}")
+            if time.monotonic() - began > _LASTED_SECONDS:
+                pause_seconds = _AGAIN_SECONDS
+            self._end_watches.wait(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, _MOST_SECONDS)
+
+    async def _watching(self, watched: tuple[Kind, ...], told: Told) -> None:
         namespaces = self._settings.watch_namespaces
-        watching = kopf.operator(
+        await kopf.operator(
             registry=make_registry(told, watched),
             settings=make_settings(watched, self._settings.request_timeout_seconds),
             namespaces=namespaces,
@@ -181,7 +199,6 @@ class Operator:
             standalone=True,
             stop_flag=self._end_watches,
         )
-        asyncio.run(watching)
 
     async def _reconcile(self, key: NamespacedName) -> Done | Retry:
         loop = asyncio.get_running_loop()

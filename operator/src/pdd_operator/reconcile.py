@@ -277,7 +277,7 @@ class Reconciler:
             return "retried", Retry()
         if outcome.failures:
             return "failed", Done(again_seconds=REFUSED_AGAIN_SECONDS)
-        if look.parsed is None:
+        if outcome.problems:
             return "invalid", Done()
         if outcome.paused:
             return "paused", Done()

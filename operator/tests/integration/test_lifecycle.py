@@ -162,3 +162,13 @@ def test_an_object_of_somebody_else_is_never_taken_over(world: World) -> None:
     assert ("StatefulSet", f"small-prefill-{world.deployments.get('small')['status']['revision']}") in (
         world.deployments.children("small")
     ), "the rest is made"
+
+
+def test_without_an_image_for_the_hardware_it_says_which_field_must_be_set(world: World) -> None:
+    world.started(image_engine_cpu="")
+    world.deployments.create(cpu_deployment("small"))
+    found = world.deployments.wait_for_condition("small", "Accepted", "False")
+    assert "image" in found["message"]
+    assert world.deployments.children("small") == {}
+    world.deployments.patch("small", {"spec": {"engine": {"image": "vllm-cpu:1"}}})
+    world.deployments.wait_for_condition("small", "Ready")
