@@ -136,7 +136,8 @@ class Reconciler:
         with self._lock:
             memory = self._memories.setdefault(key, _Memory())
         look = self._look(self._gather(key, deployment), memory)
-        self._tell(look)
+        if look.interrupted is None or look.interrupted.retry_after_seconds is None:
+            self._tell(look)  # a server that asks to wait is not even told
         return self._verdict(look, memory)
 
     def _gather(self, key: NamespacedName, deployment: Manifest) -> Observed:

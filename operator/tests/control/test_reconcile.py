@@ -1,0 +1,292 @@
+"""One look at one object against an API server of thirty lines: what is written, what is not, and when it is looked at again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from pdd_operator.api import labels
+from pdd_operator.api.names import NamespacedName, ObjectRef
+from pdd_operator.api.objects import ref_of
+from pdd_operator.errors import ForbiddenError, LeaseLostError, TooManyRequestsError, TransientError
+from pdd_operator.kube.events import EventRecorder
+from pdd_operator.kube.kinds import Kind
+from pdd_operator.metrics import Metrics
+from pdd_operator.observe.observed import Observed, ReuseWindow
+from pdd_operator.reconcile import REFUSED_AGAIN_SECONDS, SECRET_AGAIN_SECONDS, Clocks, Reconciler
+from pdd_operator.render.inputs import Images, Platform, RenderSettings
+from pdd_operator.workqueue import Done, Retry
+
+KEY = NamespacedName("agents", "small")
+SETTINGS = RenderSettings(Images("router:1", "connector:1", {Platform.CPU: "cpu:1"}), "pdd-system")
+SPEC = {
+    "model": {"name": "Qwen/Qwen3-0.6B"},
+    "prefill": {"accelerator": {"type": "CPU"}},
+    "decode": {"accelerator": {"type": "CPU"}},
+    "transport": {"backend": "Socket"},
+}
+RESYNC_SECONDS = 300.0
+
+
+class FakeCluster:
+    """Stores what is applied as it is. ``refuse``: what a write of that kind and name raises."""
+
+    def __init__(self) -> None:
+        self.deployment: Any = {
+            "apiVersion": labels.API_VERSION,
+            "kind": labels.KIND,
+            "metadata": {"name": "small", "namespace": "agents", "uid": "uid-1", "generation": 1},
+            "spec": copy.deepcopy(SPEC),
+        }
+        self.objects: dict[ObjectRef, Any] = {}
+        self.secrets: set[str] = set()
+        self.writes: list[str] = []
+        self.dry_runs: list[str] = []
+        self.refuse: dict[str, Exception] = {}
+        self.drop_field: str | None = None
+        self.version = 0
+
+    def get_deployment(self, key: NamespacedName) -> Any:
+        return copy.deepcopy(self.deployment)
+
+    def list_children(self, key: NamespacedName) -> dict[ObjectRef, Any]:
+        return copy.deepcopy(
+            {ref: item for ref, item in self.objects.items() if labels.DEPLOYMENT in item["metadata"].get("labels", {})}
+        )
+
+    def list_pods(self, key: NamespacedName) -> tuple[Any, ...]:
+        return ()
+
+    def get(self, namespace: str, ref: ObjectRef) -> Any:
+        return copy.deepcopy(self.objects.get(ref))
+
+    def apply(self, namespace: str, manifest: Any, manager: str = labels.FIELD_MANAGER) -> Any:
+        ref = ref_of(manifest)
+        self._write(f"apply {ref}")
+        stored = copy.deepcopy(manifest)
+        if self.drop_field is not None:
+            stored.get("spec", {}).pop(self.drop_field, None)
+        before = self.objects.get(ref)
+        if before is not None and _content(before) == _content(stored):
+            return copy.deepcopy(before)
+        self.version += 1
+        stored["metadata"] |= {"uid": f"uid-{ref}", "resourceVersion": str(self.version)}
+        self.objects[ref] = stored
+        return copy.deepcopy(stored)
+
+    def scale(self, namespace: str, ref: ObjectRef, replicas: int) -> Any:
+        self._write(f"scale {ref}")
+        self.objects[ref]["spec"]["replicas"] = replicas
+        return self.objects[ref]
+
+    def delete(self, namespace: str, ref: ObjectRef, uid: str) -> bool:
+        self._write(f"delete {ref}")
+        return self.objects.pop(ref, None) is not None
+
+    def create_secret(self, namespace: str, manifest: Any, *, dry_run: bool = False) -> bool:
+        name = manifest["metadata"]["name"]
+        if dry_run:
+            self.dry_runs.append(name)
+            return name not in self.secrets
+        self._write(f"secret {name}")
+        self.secrets.add(name)
+        return True
+
+    def apply_status(self, key: NamespacedName, status: Mapping[str, Any]) -> Any:
+        self._write("status")
+        self.deployment["status"] = copy.deepcopy(dict(status))
+        return self.deployment
+
+    def create_event(self, namespace: str, event: Any) -> None:
+        self._write(f"event {event['reason']}")
+
+    def patch_event(self, namespace: str, name: str, change: Any) -> None:
+        self._write("event again")
+
+    def has_kind(self, kind: Kind) -> bool:
+        return False
+
+    def take_call_count(self) -> int:
+        return 1
+
+    def _write(self, what: str) -> None:
+        if (error := self.refuse.get(what)) is not None:
+            raise error
+        self.writes.append(what)
+
+
+def _content(item: Any) -> Any:
+    found = copy.deepcopy(item)
+    found["metadata"].pop("uid", None)
+    found["metadata"].pop("resourceVersion", None)
+    return found
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def look(cluster: FakeCluster, clock: Clock) -> Callable[[], Done | Retry]:
+    def now() -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    def saw(observed: Observed, read_at: float) -> None:
+        assert read_at <= clock.now
+
+    reconciler = Reconciler(
+        cluster,
+        SETTINGS,
+        EventRecorder(cluster, "test", now),
+        Metrics(),
+        Clocks(now, clock),
+        resync_seconds=RESYNC_SECONDS,
+        reuse=lambda key: ReuseWindow(None, None),
+        saw=saw,
+    )
+    return lambda: reconciler.reconcile(KEY)
+
+
+def name_of(cluster: FakeCluster, kind: str, part: str = "") -> ObjectRef:
+    return next(ref for ref in cluster.objects if ref.kind == kind and part in ref.name)
+
+
+def test_the_second_look_writes_nothing(cluster: FakeCluster, look: Callable[[], Done | Retry]) -> None:
+    assert isinstance(look(), Done)
+    assert len([what for what in cluster.writes if what.startswith("apply")]) == 17
+    assert len(cluster.secrets) == 2
+    look()
+    cluster.writes.clear()
+    cluster.dry_runs.clear()
+    assert isinstance(look(), Done)
+    assert (cluster.writes, cluster.dry_runs) == ([], [])
+
+
+def test_secrets_are_asked_for_at_each_resync(
+    cluster: FakeCluster, clock: Clock, look: Callable[[], Done | Retry]
+) -> None:
+    look()
+    look()
+    claim = next(name for name in cluster.secrets if "claim" in name)
+    cluster.secrets.discard(claim)
+    cluster.writes.clear()
+    look()
+    assert cluster.writes == [], "Secrets cannot be watched"
+    clock.now += RESYNC_SECONDS
+    look()
+    assert f"secret {claim}" in cluster.writes
+    assert "event ClaimKeyReplaced" in cluster.writes
+
+
+def test_a_secret_whose_owner_was_made_anew_is_watched_until_it_cannot_be_collected_any_more(
+    cluster: FakeCluster, clock: Clock, look: Callable[[], Done | Retry]
+) -> None:
+    look()
+    look()
+    del cluster.objects[name_of(cluster, "ConfigMap", "engine")]
+    found = look()
+    assert isinstance(found, Done)
+    assert found.again_seconds == SECRET_AGAIN_SECONDS
+    cluster.secrets = {name for name in cluster.secrets if "claim" not in name}  # the garbage collector
+    clock.now += SECRET_AGAIN_SECONDS
+    look()
+    assert any("claim" in name for name in cluster.secrets)
+
+
+def test_an_invalid_one_touches_nothing_but_its_status(cluster: FakeCluster, look: Callable[[], Done | Retry]) -> None:
+    look()
+    cluster.writes.clear()
+    cluster.deployment["spec"]["decode"]["replicas"] = -1
+    assert look() == Done(calls=1)
+    assert {what.split()[0] for what in cluster.writes} <= {"status", "event"}
+    condition = next(one for one in cluster.deployment["status"]["conditions"] if one["type"] == "Accepted")
+    assert (condition["status"], "replicas" in condition["message"]) == ("False", True)
+
+
+def test_one_refused_object_does_not_keep_the_others_away(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    cluster.refuse["apply Service/small-router"] = ForbiddenError("no", 403)
+    found = look()
+    assert found == Done(calls=1, again_seconds=REFUSED_AGAIN_SECONDS)
+    assert len([what for what in cluster.writes if what.startswith("apply")]) == 16
+    condition = next(one for one in cluster.deployment["status"]["conditions"] if one["type"] == "Reconciled")
+    assert (condition["status"], condition["reason"]) == ("False", "Forbidden")
+
+
+def test_a_server_that_asks_to_wait_is_not_asked_anything_more(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    cluster.refuse["apply ServiceAccount/small-router"] = TooManyRequestsError("wait", 429, 7.0)
+    assert look() == Retry(calls=1, at_least_seconds=7.0)
+    assert cluster.writes[-1] == "apply ServiceAccount/small-engine"
+
+
+def test_a_server_that_fails_is_left_alone_but_told_about(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    cluster.refuse["apply ServiceAccount/small-router"] = TransientError("a webhook is down", 500)
+    assert look() == Retry(calls=1)
+    assert "apply Role/small-router" not in cluster.writes
+    assert "status" in cluster.writes
+
+
+def test_without_the_lease_the_look_ends_at_once(cluster: FakeCluster, look: Callable[[], Done | Retry]) -> None:
+    cluster.refuse["apply Role/small-router"] = LeaseLostError("over")
+    assert isinstance(look(), Retry)
+    assert cluster.writes[-1] == "apply ServiceAccount/small-router"
+
+
+def test_a_bug_is_said_in_status_and_tried_again(
+    cluster: FakeCluster, look: Callable[[], Done | Retry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr("pdd_operator.reconcile.render", broken)
+    assert isinstance(look(), Retry)
+    condition = next(one for one in cluster.deployment["status"]["conditions"] if one["type"] == "Reconciled")
+    assert condition["reason"] == "InternalError"
+
+
+def test_an_apply_that_changes_nothing_is_not_repeated_for_ever(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    """The server stores a field otherwise than it was sent: without the guard, each look would apply again."""
+    cluster.drop_field = "publishNotReadyAddresses"
+    look()
+    look()
+    cluster.writes.clear()
+    for _ in range(3):
+        look()
+    assert [what for what in cluster.writes if what.startswith("apply")] == []
+
+
+@pytest.mark.parametrize("gone", [None, "deletionTimestamp"])
+def test_what_is_gone_or_going_is_left_alone(
+    cluster: FakeCluster, look: Callable[[], Done | Retry], gone: str | None
+) -> None:
+    if gone is None:
+        cluster.deployment = None
+    else:
+        cluster.deployment["metadata"][gone] = "2026-01-01T00:00:00Z"
+    assert look() == Done(calls=1, gone=True)
+    assert cluster.writes == []
