@@ -170,6 +170,20 @@ def test_without_a_right_the_operator_does_not_finish_and_says_what_it_lacks(
             world.remove(name)
 
 
+def test_a_watch_that_is_refused_is_logged_with_what_is_lacking(
+    control_plane: LocalControlPlane, release: Release, user: str, start: Callable[..., OperatorProcess]
+) -> None:
+    """Watches begin with the process and last: these rights are missed at its start only."""
+    release.install()
+    path = f"{RBAC}/clusterroles/{release.namespace}-{ACCOUNT}"
+    grant = Grant("apps", "statefulsets", "watch")
+    release.api.patch(path, {"rules": without(release.api.get(path)["rules"], grant)})
+    since = control_plane.audit.position()
+    with start() as operator:
+        operator.wait_until(partial(is_missed, control_plane, user, since, grant), f"a call that needs {grant}")
+        operator.wait_until(lambda: "cannot watch resource" in operator.tail(), "the log to say so")
+
+
 def test_without_the_right_to_the_lease_nobody_leads(
     control_plane: LocalControlPlane, release: Release, user: str, start: Callable[..., OperatorProcess]
 ) -> None:
