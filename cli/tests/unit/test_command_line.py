@@ -26,6 +26,14 @@ def test_help(arguments: tuple[str, ...]) -> None:
     assert not done.stderr
 
 
+@pytest.mark.parametrize("command", ["demo", "render", "status", "doctor"])
+def test_help_of_every_command_has_examples(command: str) -> None:
+    text = pdd(command, "--help", COLUMNS="120").stdout
+    assert "Examples:" in text
+    assert text.count(f"pdd {command} ") >= 2
+    assert command in pdd("--help").stdout
+
+
 def test_help_of_demo_names_every_option() -> None:
     text = pdd("demo", "--help", COLUMNS="120").stdout
     for option in ("--turns", "--prefills", "--quick", "--keep", "--out", "--cache", "--engine-python"):
@@ -75,6 +83,6 @@ def test_a_missing_engine_interpreter(tmp_path: Path, how: str) -> None:
 
 
 def test_help_does_not_load_what_only_a_run_needs() -> None:
-    code = "import sys; from pdd_cli.app import app; print([n for n in ('openai', 'matplotlib', 'aiohttp') if n in sys.modules])"
+    code = "import sys; from pdd_cli.app import app; print([n for n in ('openai', 'matplotlib', 'aiohttp', 'kubernetes', 'pdd_operator') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -16,8 +16,8 @@ from pdd_operator.api.objects import Manifest
 from pdd_operator.api.v1alpha1 import Backend
 from pdd_operator.observe.conditions import parse_time
 
-LEAST_VERSION: Final = (1, 31)
-"""The chart's kubeVersion; the rules of the CRD (CEL) need no more."""
+LEAST_VERSION: Final = (1, 32)
+"""The chart's kubeVersion: from there on the rules of the CRD (CEL) have what they use."""
 VERSION_LABEL: Final = "app.kubernetes.io/version"
 PROFILE: Final = "pod-security.kubernetes.io/enforce"
 LEADER_ELECTION: Final = "PDD_OPERATOR_LEADER_ELECTION"

@@ -16,7 +16,7 @@ from pdd_cli.cluster.deadline import read_within
 from pdd_cli.errors import ClusterReadError
 from pdd_cli.status.report import Report
 from pdd_cli.status.source import StatusSource
-from pdd_cli.status.table import report_json, report_table
+from pdd_cli.status.table import print_report, report_json
 
 NOT_READY: Final = 3
 _WATCH_SECONDS: Final = 2.0
@@ -91,4 +91,4 @@ def _write(report: Report, options: StatusOptions) -> None:
         print(report_json(report, indent=None if options.watch else 2), flush=True)
         return
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
-    console.print(report_table(report, options.cluster.for_kubectl()))
+    print_report(console, report, options.cluster.for_kubectl())

@@ -10,7 +10,7 @@ from pdd_operator.observe.reasons import Reason
 
 REMEDIES: Final[Mapping[Reason, str]] = MappingProxyType(
     {
-        Reason.NOT_OBSERVED: "Wait. For TransportReady: no engine has passed its preflight. For ReuseActive: counters are read every few minutes, twice before a verdict.",
+        Reason.NOT_OBSERVED: "Wait. For TransportReady: no engine has passed its preflight. For ReuseActive: counters are read every half minute, twice before a verdict.",
         Reason.ALL_AVAILABLE: "Nothing.",
         Reason.VALID: "Nothing.",
         Reason.INVALID_SPEC: "Change the fields that the message names. crds/README.md has every rule with an example.",

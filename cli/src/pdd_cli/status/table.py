@@ -1,4 +1,4 @@
-"""A report for a person's eyes, or for a program. Pure: data in, renderable or text out."""
+"""A report for a person's eyes, or for a program. Pure, but for the console that it is given."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from pydantic.alias_generators import to_camel
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -27,14 +27,21 @@ def report_json(report: Report, indent: int | None = 2) -> str:
     return json.dumps(data, indent=indent, ensure_ascii=False)
 
 
-def report_table(report: Report, for_kubectl: str = "") -> Group:
-    """``for_kubectl``: options that a printed kubectl line needs, with a space in front."""
+def print_report(console: Console, report: Report, for_kubectl: str = "") -> None:
+    """``for_kubectl``: options that a printed kubectl line needs, with a space in front. Lines to be copied are not wrapped by us."""
+    console.print(report_table(report))
+    for line in curl_lines(report, for_kubectl) if report.endpoint else ():
+        console.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
+
+
+def report_table(report: Report) -> Group:
+    """All but the lines to be copied."""
     parts: list[RenderableType] = [_headline(report), Text()]
     parts += _conditions(report)
     parts += [Text(), *_roles(report)]
     if report.groups:
         parts += [Text(), *_groups(report)]
-    parts += [Text(), *_endpoint(report, for_kubectl)]
+    parts += [Text(), *_endpoint(report)]
     return Group(*parts)
 
 
@@ -120,16 +127,10 @@ def _groups(report: Report) -> Iterator[Text]:
         )
 
 
-def _endpoint(report: Report, for_kubectl: str) -> Iterator[Text]:
-    """Lines to be copied are not wrapped by us."""
-    if not report.endpoint:
-        yield Text.assemble(("endpoint ", "bold"), "none yet")
-        return
-    yield Text.assemble(("endpoint ", "bold"), report.endpoint)
-    if report.needs_key:
+def _endpoint(report: Report) -> Iterator[Text]:
+    yield Text.assemble(("endpoint ", "bold"), report.endpoint or "none yet")
+    if report.endpoint and report.needs_key:
         yield Text("  It wants an API key: PDD_API_KEY in the line below.", style="dim")
-    for line in curl_lines(report, for_kubectl):
-        yield Text(f"  {line}", no_wrap=True, overflow="ignore")
 
 
 def curl_lines(report: Report, for_kubectl: str) -> tuple[str, ...]:

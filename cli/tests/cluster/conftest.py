@@ -1,0 +1,74 @@
+"""A real API server, with and without the chart's definition, and `pdd` with its kubeconfig."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+import yaml
+from ran import Done
+
+from pdd_e2e.control_plane.errors import ApiError
+from pdd_e2e.control_plane.local_control_plane import LocalControlPlane
+from pdd_e2e.operators.install import chart_objects
+
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pddeployments.pdserve.io"
+WAIT = ("wait", "--timeout=30s", "customresourcedefinition/pddeployments.pdserve.io")
+Pdd = Callable[..., Done]
+
+
+@pytest.fixture
+def ask(pdd: Pdd, control_plane: LocalControlPlane) -> Pdd:
+    """`pdd` as the administrator."""
+
+    def run(*arguments: str) -> Done:
+        return pdd(*arguments, "--kubeconfig", str(control_plane.kubeconfig))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def definition(control_plane: LocalControlPlane) -> Iterator[None]:
+    """As the chart has it; gone after the module, because other modules are about clusters without."""
+    (found,) = (item for item in chart_objects("pdd-system") if item["kind"] == "CustomResourceDefinition")
+    control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(found))
+    control_plane.kubectl(*WAIT, "--for=condition=Established")
+    yield
+    control_plane.api.delete(CRD)
+    control_plane.kubectl(*WAIT, "--for=delete")
+
+
+@pytest.fixture
+def chart(control_plane: LocalControlPlane, definition: None, namespace: str) -> Iterator[str]:
+    """All of the chart, in the test's namespace, whose name this is. The definition stays."""
+    objects = [item for item in chart_objects(namespace) if item["kind"] != "CustomResourceDefinition"]
+    control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
+    yield namespace
+    for item in objects:
+        if "namespace" not in item["metadata"]:
+            group = item["apiVersion"]
+            path = f"/apis/{group}/{item['kind'].lower()}s/{item['metadata']['name']}"
+            control_plane.api.delete(path)
+
+
+@pytest.fixture
+def nodes(control_plane: LocalControlPlane) -> Iterator[Callable[[list[dict[str, object]]], None]]:
+    """Makes Node objects, which nobody runs."""
+    made: list[str] = []
+
+    def make(objects: list[dict[str, object]]) -> None:
+        for item in objects:
+            name = item["metadata"]["name"]  # type: ignore[index]  # an object
+            control_plane.api.create("/api/v1/nodes", {key: item[key] for key in item if key != "status"})
+            made.append(name)
+            # Whoever registers a node taints it; what nodes offer is status.
+            control_plane.api.patch(f"/api/v1/nodes/{name}/status", {"status": item["status"]})
+
+    yield make
+    for name in made:
+        try:
+            control_plane.api.delete(f"/api/v1/nodes/{name}")
+        except ApiError as error:
+            if error.code != 404:
+                raise
