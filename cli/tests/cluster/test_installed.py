@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ran import Done
+from rendering import ROOT
 
+from pdd_cli.render.text import name_of
 from pdd_e2e.control_plane.fake_kubelet import FakeKubelet
 from pdd_e2e.control_plane.local_control_plane import LocalControlPlane
+from pdd_e2e.control_plane.pod_scripts import Runs
 from pdd_e2e.operators.deployments import cpu_deployment
-from pdd_e2e.operators.install import RELEASE
+from pdd_e2e.operators.install import RELEASE, chart_objects
+from pdd_e2e.operators.process import OperatorProcess
 from pdd_operator.api.labels import Component, object_labels
+from pdd_operator.drift import first_drift
 
 Pdd = Callable[..., Done]
+OPERATOR = f"{RELEASE}-pdd-operator"
 READY = {
     "observedGeneration": 1,
     "revision": "c0ffee",
@@ -94,7 +101,7 @@ def test_somebody_without_rights(pdd: Pdd, control_plane: LocalControlPlane, nam
 def test_doctor_sees_the_chart_come_up(
     ask: Pdd, control_plane: LocalControlPlane, chart: str, fake_kubelet: FakeKubelet
 ) -> None:
-    name = f"{RELEASE}-pdd-operator"
+    name = OPERATOR
     control_plane.kubectl("--namespace", chart, "rollout", "status", f"deployment/{name}", "--timeout=30s")
 
     def checks() -> dict[str, dict[str, str]]:
@@ -108,10 +115,76 @@ def test_doctor_sees_the_chart_come_up(
     }  # fmt: skip
     assert found[f"lease {chart}/{name}"]["level"] == "Fail"  # pods without processes take none
     assert "right to install the chart" not in found
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    lease = {
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
-        "spec": {"holderIdentity": "one", "leaseDurationSeconds": 15, "renewTime": now},
-    }  # fmt: skip
-    control_plane.api.create(f"/apis/coordination.k8s.io/v1/namespaces/{chart}/leases", lease)
-    assert checks()[f"lease {chart}/{name}"]["seen"] == "held by one"
+
+
+OURS = {"app.kubernetes.io/part-of": "pdserve"}
+PASSED = {"preflight": json.dumps({"transport": "Socket", "reason": "Socket", "message": "sockets"})}
+
+
+@pytest.fixture
+def operator(control_plane: LocalControlPlane, chart: str, tmp_path: Path) -> Iterator[OperatorProcess]:
+    """The operator's process, with the rights and the lease of the chart."""
+    with OperatorProcess(
+        control_plane.kubeconfig_for(service_account=(chart, OPERATOR)),
+        tmp_path / "operator.log",
+        namespace=chart,
+        lease_name=OPERATOR,
+        settings={"PDD_OPERATOR_WATCH_NAMESPACES": chart, **_shown_settings(chart)},
+    ) as process:
+        yield process
+
+
+def _shown_settings(namespace: str) -> dict[str, str]:
+    """The chart's images and labels: the settings that show in objects."""
+    (deployment,) = (item for item in chart_objects(namespace) if item["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    shown = ("PDD_OPERATOR_IMAGE_", "PDD_OPERATOR_POD_LABELS")
+    return {item["name"]: item["value"] for item in container["env"] if item["name"].startswith(shown)}
+
+
+def test_from_apply_to_ready_as_the_commands_see_it(
+    ask: Pdd,
+    pdd: Pdd,
+    control_plane: LocalControlPlane,
+    chart: str,
+    fake_kubelet: FakeKubelet,
+    operator: OperatorProcess,
+    tmp_path: Path,
+) -> None:
+    """What `pdd render` shows is what the operator makes; what `pdd status` says is what the operator found."""
+    fake_kubelet.script(OURS, Runs(init_messages=PASSED))
+    operator.wait_until_leader()
+    there = ("-n", chart)
+    control_plane.kubectl(*there, "apply", "-f", str(ROOT / "docs" / "samples" / "cpu-sockets.yaml"))
+    control_plane.kubectl(*there, "wait", "--for=condition=Ready", "pdd/tiny", "--timeout=40s")
+
+    done = ask("status", "tiny", *there)
+    assert done.code == 0, done.out
+    assert "prefill 1 of 1 ready" in done.out
+    assert "→" not in done.out.split("ReuseActive")[0]  # nothing to be done
+
+    live = {
+        name: json.loads(control_plane.kubectl(*there, "get", name, "-o", "json"))
+        for name in _names(pdd, control_plane, chart, tmp_path)
+    }
+    rendered = list(yaml.safe_load_all(_render(pdd, control_plane, chart, tmp_path).out))
+    assert len(rendered) == len(live) - 2  # Secrets are comments
+    for manifest in rendered:
+        assert first_drift(manifest, live[name_of(manifest)]) is None
+
+    checks = json.loads(ask("doctor", *there, "--accelerator", "CPU", "-o", "json").out)["checks"]
+    (lease,) = (item for item in checks if item["subject"] == f"lease {chart}/{OPERATOR}")
+    assert lease["level"] == "Pass"
+
+
+def _render(pdd: Pdd, plane: LocalControlPlane, namespace: str, folder: Path, *flags: str) -> Done:
+    """With the chart's settings, from the object as the cluster has it."""
+    (folder / "chart.yaml").write_text(yaml.safe_dump_all(chart_objects(namespace)))
+    stdin = plane.kubectl("-n", namespace, "get", "pdd", "-o", "yaml")
+    done = pdd("render", "-f", "-", "--chart-output", str(folder / "chart.yaml"), *flags, stdin=stdin)
+    assert (done.code, done.err) == (0, "")
+    return done
+
+
+def _names(pdd: Pdd, plane: LocalControlPlane, namespace: str, folder: Path) -> list[str]:
+    return _render(pdd, plane, namespace, folder, "-o", "name").out.splitlines()

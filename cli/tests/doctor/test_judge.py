@@ -59,7 +59,7 @@ def test_a_p5en_cluster_with_everything_is_well() -> None:
     findings = by_subject(P5EN_CLUSTER)
     assert unwell(findings) == {}
     assert findings["nodes p5en.48xlarge"].seen == "4 ready (us-west-2a: 3, us-west-2b: 1)"
-    assert findings["vpc.amazonaws.com/efa"].seen == "16 on each of 4 nodes of p5en.48xlarge"
+    assert findings["vpc.amazonaws.com/efa"].seen == "at least 16 on each of 4 nodes of p5en.48xlarge"
     assert findings["hugepages-2Mi"].seen.startswith("at least 5120Mi")
     assert by_subject(P5EN_CLUSTER, "p5en.48xlarge") == findings
 
@@ -143,6 +143,18 @@ def test_one_change_of_a_p5en_cluster(change: dict[str, Any], subject: str, leve
     finding = by_subject(replace(P5EN_CLUSTER, **change), "p5en.48xlarge")[subject]
     assert finding.level is level
     assert says in f"{finding.seen} {finding.todo}"
+
+
+def test_devices_and_zones_must_come_together() -> None:
+    """Two nodes of a zone, and two with EFA, but not two of a zone with EFA."""
+    without = node("x", "p5en.48xlarge", "a", P5EN | {"vpc.amazonaws.com/efa": "0"})
+    good = p5en_nodes("a", "b")
+    findings = by_subject(replace(P5EN_CLUSTER, nodes=(without, *good)))
+    assert findings["nodes p5en.48xlarge"].level is Level.PASS
+    assert findings["vpc.amazonaws.com/efa"].level is Level.FAIL
+    findings = by_subject(replace(P5EN_CLUSTER, nodes=(without, *good, *p5en_nodes("b"))))
+    assert findings["vpc.amazonaws.com/efa"].level is Level.WARN
+    assert "1 of 4 nodes of p5en.48xlarge offer less than 16: x 0" in findings["vpc.amazonaws.com/efa"].seen
 
 
 def test_no_lease_is_asked_for_where_none_is_taken() -> None:

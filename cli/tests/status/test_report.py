@@ -71,8 +71,21 @@ def test_a_pod_that_does_not_fit_says_why_and_what_to_do() -> None:
     assert text.startswith("✗ agents/glm is not ready")
     assert row(text, "DecodeAvailable").split()[:4] == ["✗", "DecodeAvailable", "False", "Unschedulable"]
     assert "→ The message names the missing resource, the field that asks for it and the nodes to add." in text
-    assert "! glm-decode-c0ffee-0 Unschedulable" in text
+    assert "✗ glm-decode-c0ffee-0 Unschedulable" in text
+    # Ready repeats the condition that it follows from: once is enough.
+    assert text.count("0 of 2 decode pods are ready.") == 1
+    assert text.count("→ The message names the missing resource") == 1
     assert "`spec.decode.accelerator` asks for 16 EFA devices of p5en.48xlarge per pod" in text
+
+
+def test_what_is_on_its_way_is_no_fault() -> None:
+    pods = all_pods()
+    pods[0] = pod(Component.PREFILL, 0, ready=False)
+    pods[1] = pod(Component.PREFILL, 1, ready=False)
+    report = world(pods)
+    assert not report.ready
+    assert "! glm-prefill-c0ffee-0 ModelLoading" in text_of(report)
+    assert row(text_of(report), "PrefillAvailable").startswith("! ")
 
 
 def test_a_pod_that_ends_is_not_ready() -> None:

@@ -174,9 +174,8 @@ def check_profile(snapshot: Snapshot, backend: Backend) -> Iterator[Finding]:
         return
     level = (space["metadata"].get("labels") or {}).get(PROFILE, "")
     if backend is not Backend.EFA:
-        yield passed(
-            subject, f"enforces Pod Security level {level or 'none of its own'}; engines on sockets fit every level"
-        )
+        enforced = f"Pod Security level {level}" if level else "no Pod Security level of its own"
+        yield passed(subject, f"enforces {enforced}; engines on sockets fit every level")
     elif level in ("baseline", "restricted"):
         yield failed(
             subject,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 from pdd_cli.doctor.finding import Finding, failed, passed, warned
-from pdd_cli.doctor.plugins import EFA, PLUGIN_OF, check_mofed, find_plugin
+from pdd_cli.doctor.plugins import EFA, PLUGIN_OF, Plugin, PluginKind, check_mofed, find_plugin
 from pdd_cli.doctor.snapshot import INSTANCE_TYPE, ZONE, Node, Snapshot, Unread, parse_amount
 from pdd_operator.api.accelerators import CPU, INSTANCE_TYPES, InstanceType, Platform
 from pdd_operator.api.v1alpha1 import Accelerator, Backend, InstanceFamily, Role
@@ -72,23 +73,45 @@ def _check_cpu(nodes: Sequence[Node]) -> Finding:
 
 
 def _check_accelerated(snapshot: Snapshot, target: Target, nodes: Sequence[Node]) -> Iterator[Finding]:
-    row, usable = target.row, [node for node in nodes if node.usable]
+    usable = [node for node in nodes if node.usable]
+    offers = _offers(target)
+    whole = [node for node in usable if all(node.amount(offer.resource) >= offer.wanted for offer in offers)]
     yield _check_count(snapshot, target, nodes, usable)
-    for resource, wanted in _devices(target):
-        yield _check_offer(snapshot, row, usable, resource, wanted)
-    if target.backend is Backend.EFA and usable:
-        yield _check_huge_pages(row, usable)
-    if target.backend is Backend.EFA and row.platform is Platform.GPU:
+    for offer in offers:
+        yield from _check_offer(snapshot, target, offer, usable, enough=_is_enough(target, whole))
+    if target.backend is Backend.EFA and target.row.platform is Platform.GPU:
         yield from check_mofed(snapshot)
 
 
-def _devices(target: Target) -> Iterator[tuple[str, int]]:
-    """What nodes must offer, and how many."""
-    resource = PLATFORMS[target.row.platform].device_resource
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What a node must offer. ``plugin``: who makes it do so; None: the kernel."""
+
+    resource: str
+    wanted: Decimal
+    told: str
+    plugin: PluginKind | None
+
+
+def _offers(target: Target) -> tuple[_Offer, ...]:
+    row = target.row
+    found: list[_Offer] = []
+    resource = PLATFORMS[row.platform].device_resource
     if resource is not None:
-        yield resource, target.row.accelerators
+        found.append(_Offer(resource, Decimal(row.accelerators), str(row.accelerators), PLUGIN_OF[resource]))
     if target.backend is Backend.EFA:
-        yield EFA_RESOURCE, target.row.efa_devices
+        found.append(_Offer(EFA_RESOURCE, Decimal(row.efa_devices), str(row.efa_devices), EFA))
+        role = Role(accelerator=Accelerator(instance_type=row.name, count=row.accelerators))
+        pages = f"{share_of(role, Backend.EFA, _CPU_KV_CACHE_GIB).huge_pages_mib}Mi"
+        found.append(_Offer(HUGE_PAGES, parse_amount(pages), pages, None))
+    return tuple(found)
+
+
+def _is_enough(target: Target, nodes: Sequence[Node]) -> bool:
+    """Whether the smallest deployment has room on these nodes: with EFA two of one zone, else two accelerators anywhere."""
+    if target.backend is Backend.EFA:
+        return max(Counter(node.zone for node in nodes if node.zone).values(), default=0) >= ENGINES
+    return len(nodes) * target.row.accelerators >= ENGINES
 
 
 def _check_count(snapshot: Snapshot, target: Target, nodes: Sequence[Node], usable: Sequence[Node]) -> Finding:
@@ -134,41 +157,34 @@ def _no_node(snapshot: Snapshot, subject: str, row: InstanceType, broken: int) -
     return failed(subject, seen, todo)
 
 
-def _check_offer(snapshot: Snapshot, row: InstanceType, usable: Sequence[Node], resource: str, wanted: int) -> Finding:
-    """Whether nodes offer as many of a device as the instance has."""
-    kind = PLUGIN_OF[resource]
-    plugin = find_plugin(kind, snapshot)
-    if not usable:
-        if plugin is not None:
-            return passed(resource, f"{plugin}; no node of {row.name} to offer any")
-        return warned(resource, f"no {kind.title} found, and no node of {row.name}", kind.install)
-    lacking = [node for node in usable if node.amount(resource) < wanted]
-    if not lacking:
-        return passed(resource, f"{wanted} on each of {len(usable)} nodes of {row.name}")
-    offered = ", ".join(f"{node.name} {int(node.amount(resource))}" for node in lacking[:3])
-    more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-    seen = f"{row.name} has {wanted}, and these nodes offer fewer: {offered}{more}"
-    todo = kind.install if plugin is None else f"It is there ({plugin}): look at its logs on these nodes."
-    if kind is EFA:
+def _check_offer(
+    snapshot: Snapshot, target: Target, offer: _Offer, usable: Sequence[Node], *, enough: bool
+) -> Iterator[Finding]:
+    """``enough``: nodes that offer everything carry the smallest deployment, so that others are no obstacle."""
+    plugin = None if offer.plugin is None else find_plugin(offer.plugin, snapshot)
+    name = target.row.name
+    lacking = [node for node in usable if node.amount(offer.resource) < offer.wanted]
+    if lacking:
+        told = ", ".join(f"{node.name} {node.allocatable.get(offer.resource, '0')}" for node in lacking[:3])
+        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+        seen = f"{len(lacking)} of {len(usable)} nodes of {name} offer less than {offer.told}: {told}{more}"
+        yield (warned if enough else failed)(offer.resource, seen, _todo(offer, plugin))
+    elif usable:
+        yield passed(offer.resource, f"at least {offer.told} on each of {len(usable)} nodes of {name}")
+    elif plugin is not None:
+        yield passed(offer.resource, f"{plugin}; no node of {name} to offer any")
+    elif offer.plugin is not None:
+        yield warned(offer.resource, f"no {offer.plugin.title} found, and no node of {name}", offer.plugin.install)
+
+
+def _todo(offer: _Offer, plugin: Plugin | None) -> str:
+    if offer.plugin is None:
+        return "Set them aside at boot: EKS's images with EFA do; elsewhere sysctl vm.nr_hugepages=5128, and restart the kubelet."
+    todo = (
+        offer.plugin.install if plugin is None else f"Its plugin is there ({plugin}): look at its logs on these nodes."
+    )
+    if offer.plugin is EFA:
         todo += (
             " The node group must attach EFA interfaces, and the security group must let all traffic to itself pass."
         )
-    # Enough nodes that are well carry the smallest deployment.
-    make = warned if len(usable) - len(lacking) >= ENGINES else failed
-    return make(resource, seen, todo)
-
-
-def _check_huge_pages(row: InstanceType, usable: Sequence[Node]) -> Finding:
-    role = Role(accelerator=Accelerator(instance_type=row.name, count=row.accelerators))
-    needed = share_of(role, Backend.EFA, _CPU_KV_CACHE_GIB).huge_pages_mib
-    lacking = [node for node in usable if node.amount(HUGE_PAGES) < parse_amount(f"{needed}Mi")]
-    if not lacking:
-        return passed(
-            HUGE_PAGES, f"at least {needed}Mi, which a pod on a whole node asks for, on each of {len(usable)} nodes"
-        )
-    names = ", ".join(node.name for node in lacking[:3])
-    return failed(
-        HUGE_PAGES,
-        f"{len(lacking)} of {len(usable)} nodes offer less than {needed}Mi, which a pod on a whole node asks for: {names}",
-        "Set them aside at boot: EKS's images with EFA do; elsewhere sysctl vm.nr_hugepages=5128, and restart the kubelet.",
-    )
+    return todo

@@ -34,7 +34,7 @@ def findings_table(findings: Sequence[Finding]) -> Group:
         mark, style = _MARKS[finding.level]
         parts.append(Text.assemble((f"{mark} ", style), (finding.subject, "bold"), f": {finding.seen}"))
         if finding.todo:
-            parts.append(Padding(Text(f"→ {finding.todo}", style="cyan"), (0, 0, 0, 4)))
+            parts.append(Padding(Text(f"→ {finding.todo}", style="cyan"), (0, 0, 0, 4), expand=False))
     counts = Counter(finding.level for finding in findings)
     told = ", ".join(f"{counts[level]} {_MARKS[level][0]}" for level in Level if counts[level])
     return Group(*parts, Text(), Text(told))

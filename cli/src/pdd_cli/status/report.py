@@ -34,8 +34,15 @@ class Mark(StrEnum):
 
 _QUALIFIED: Final = frozenset((Reason.SOCKET_FALLBACK, Reason.MINIMUM_READY))
 """True, and yet something to know."""
-_NO_FAULT: Final = frozenset((Reason.SCALED_TO_ZERO, Reason.NOT_ASKED))
-"""False because somebody asked for it."""
+_NO_FAULT: Final = frozenset(
+    (
+        Reason.SCALED_TO_ZERO,
+        Reason.CONTAINER_STARTING,
+        Reason.MODEL_LOADING,
+        Reason.INSUFFICIENT_REPLICAS,
+    )
+)
+"""False because somebody asked for it, or because it is on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,7 @@ class PodLine:
     ready: bool
     reason: str
     message: str
+    mark: Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +198,12 @@ def _role(
 def _pod(context: PodContext) -> PodLine:
     ready, revision = is_ready(context.pod), label_of(context.pod, REVISION_GROUP)
     if is_terminating(context.pod):
-        return PodLine(context.name, revision, False, "Ending", "It finishes what it has begun.")
+        return PodLine(context.name, revision, False, "Ending", "It finishes what it has begun.", Mark.WARN)
     trouble = explain_pod(context)
     if trouble is None:
-        return PodLine(context.name, revision, ready, "Ready", "")
-    return PodLine(context.name, revision, ready, trouble.reason.value, trouble.message)
+        return PodLine(context.name, revision, ready, "Ready", "", Mark.PASS)
+    mark = Mark.WARN if trouble.reason in _NO_FAULT else Mark.FAIL
+    return PodLine(context.name, revision, ready, trouble.reason.value, trouble.message, mark)
 
 
 def _group(group: Mapping[str, Any]) -> GroupLine:

@@ -76,11 +76,16 @@ def _conditions(report: Report) -> Iterator[RenderableType]:
             "→ Wait a moment. If it stays so: is the operator running, and does it watch this namespace? `pdd doctor`",
             "cyan",
         )
+    own = {line.message for line in report.conditions if line.type != ConditionType.READY}
+    told: set[str] = set()
     for line in report.conditions:
         yield _condition_row(line)
+        if line.type == ConditionType.READY and line.message in own:
+            continue  # it repeats the condition that it follows from, which comes below
         if line.message and (line.mark is not Mark.PASS or line.type in _TOLD_EVEN_WHEN_WELL):
             yield _indented(line.message)
-        if line.remedy:
+        if line.remedy and line.remedy not in told:
+            told.add(line.remedy)
             yield _indented(f"→ {line.remedy}", "cyan")
 
 
@@ -103,14 +108,14 @@ def _roles(report: Report) -> Iterator[RenderableType]:
         table.add_column(no_wrap=True)
         for pod in role.pods:
             table.add_row(*_pod_row(pod))
-        yield Padding(table, (0, 0, 0, 2))
+        yield Padding(table, (0, 0, 0, 2), expand=False)
         for pod in role.pods:
             if pod.message and not pod.ready:
-                yield Padding(Text(pod.message), (0, 0, 0, 4))
+                yield Padding(Text(pod.message), (0, 0, 0, 4), expand=False)
 
 
 def _pod_row(pod: PodLine) -> tuple[Text, Text, Text]:
-    mark, style = MARKS[Mark.PASS if pod.ready else Mark.WARN]
+    mark, style = MARKS[pod.mark]
     return Text(mark, style=style), Text(pod.name), Text(pod.reason)
 
 
@@ -145,7 +150,7 @@ def curl_lines(report: Report, for_kubectl: str) -> tuple[str, ...]:
 
 
 def _indented(text: str, style: str = "") -> Padding:
-    return Padding(Text(text, style=style), (0, 0, 0, 4))
+    return Padding(Text(text, style=style), (0, 0, 0, 4), expand=False)
 
 
 def _camel(value: Any) -> Any:
