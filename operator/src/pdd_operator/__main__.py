@@ -7,15 +7,18 @@ stops within seconds and gives the lease up, so that the next one need not wait.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from functools import partial
 from uuid import uuid4
 
 import kopf
@@ -48,9 +51,6 @@ EXIT_BROKEN = 4
 _STOP_SECONDS = 5.0
 """How long what is in flight may take when the process is asked to stop."""
 _AGAIN_SECONDS = 1.0
-_MOST_SECONDS = 30.0
-_LASTED_SECONDS = 60.0
-"""Watches that lasted so long were well: when they break, the pause is short again."""
 _SPREAD = 0.1
 """Part of the resync period over which objects are spread."""
 
@@ -65,6 +65,7 @@ class Operator:
         self._wake = asyncio.Event()
         self._stopped = asyncio.Event()
         self._end_watches = threading.Event()
+        self._stop_kopf: Callable[[], object] = _always
         # Clocks of reconciles may stand still while the machine sleeps; that of the lease (kube.lease) may not.
         self._queue = WorkQueue(time.monotonic, random.random, on_add=self._wake.set)
         api = connect(f"pdd-operator/{self._identity}", settings.kubeconfig)
@@ -140,8 +141,11 @@ class Operator:
         def told(key: NamespacedName, uid: str, version: str, gone: bool) -> None:
             loop.call_soon_threadsafe(self._told, key, uid, version, gone)
 
+        broken = asyncio.Event()
+        broke = partial(loop.call_soon_threadsafe, broken.set)
         lasting = {
-            asyncio.create_task(asyncio.to_thread(self._watch, watched, told), name="watches"),
+            asyncio.create_task(asyncio.to_thread(asyncio.run, self._watching(watched, told, broke)), name="watches"),
+            asyncio.create_task(broken.wait(), name="a watch"),
             asyncio.create_task(
                 serve(self._queue, self._wake, self._reconcile, self._settings.workers), name="workers"
             ),
@@ -155,6 +159,8 @@ class Operator:
             if not asked:
                 _log.error("Ended because a part of the operator did", part=task.get_name(), exc_info=task.exception())
         self._end_watches.set()
+        with contextlib.suppress(RuntimeError):  # its loop may be closed already
+            self._stop_kopf()
         for task in going:
             if task.get_name() != "watches":  # its thread ends by itself
                 task.cancel()
@@ -172,33 +178,35 @@ class Operator:
                 await asyncio.sleep(_AGAIN_SECONDS)
         return None
 
-    def _watch(self, watched: tuple[Kind, ...], told: Told) -> None:
-        """kopf in a thread and loop of its own: at its end it cancels every task that it did not find at its beginning.
+    async def _watching(self, watched: tuple[Kind, ...], told: Told, broke: Callable[[], object]) -> None:
+        """In a loop of its own, as kopf at its end cancels every task that it did not find at its beginning.
 
-        It gives up on answers that it does not know (410 for a list, 403 for a moment): then it begins again, which lists everything anew.
+        A watcher of kopf gives up on answers that it does not know (410, 403), and kopf's end may then hang for ever: ``broke`` says so.
         """
-        pause_seconds = _AGAIN_SECONDS
-        while not self._end_watches.is_set():
-            began = time.monotonic()
-            try:
-                asyncio.run(self._watching(watched, told))
-            except Exception as error:  # noqa: BLE001  # whatever kopf died of, without watches nothing is noticed
-                _log.warning("The watches broke and begin again", error=f"{type(error).__name__}: {error}")
-            if time.monotonic() - began > _LASTED_SECONDS:
-                pause_seconds = _AGAIN_SECONDS
-            self._end_watches.wait(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, _MOST_SECONDS)
-
-    async def _watching(self, watched: tuple[Kind, ...], told: Told) -> None:
+        # Not the threads' event: kopf would wait for it in a thread, and asyncio.run for that thread, also when kopf dies of something else.
+        stop = asyncio.Event()
+        self._stop_kopf = partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set)
+        if self._end_watches.is_set():
+            return
         namespaces = self._settings.watch_namespaces
-        await kopf.operator(
-            registry=make_registry(told, watched),
-            settings=make_settings(watched, self._settings.request_timeout_seconds),
-            namespaces=namespaces,
-            clusterwide=not namespaces,
-            standalone=True,
-            stop_flag=self._end_watches,
+        watching = asyncio.create_task(
+            kopf.operator(
+                registry=make_registry(told, watched),
+                settings=make_settings(watched, self._settings.request_timeout_seconds),
+                namespaces=namespaces,
+                clusterwide=not namespaces,
+                standalone=True,
+                stop_flag=stop,
+            )
         )
+        seen: set[asyncio.Task[object]] = set()
+        while not watching.done():
+            await asyncio.wait((watching,), timeout=_AGAIN_SECONDS)
+            watchers = {task for task in asyncio.all_tasks() if task.get_name().startswith("watcher for ")}
+            if seen - watchers and not stop.is_set():
+                broke()
+            seen |= watchers
+        watching.result()
 
     async def _reconcile(self, key: NamespacedName) -> Done | Retry:
         loop = asyncio.get_running_loop()
@@ -236,7 +244,7 @@ def _served(cluster: KubeCluster) -> tuple[Kind, ...]:
 
 
 def _always() -> None:
-    """Writing needs no lease."""
+    """Nothing forbids it."""
 
 
 def _now() -> datetime:

@@ -48,7 +48,7 @@ def make_settings(watched: Iterable[Kind], request_timeout_seconds: float) -> ko
     settings.scanning.disabled = True
     settings.networking.request_timeout = request_timeout_seconds
     settings.queueing.idle_timeout = 1.0
-    settings.process.ultimate_exiting_timeout = 10.0
+    settings.process.ultimate_exiting_timeout = None  # it would kill the whole process
     settings.watching.server_timeout = 240  # whole seconds: the API server parses an integer
     for kind in (*watched, kinds.POD):
         settings.watching.label_selectors[kind.group, kind.version, kind.plural] = labels.DEPLOYMENT

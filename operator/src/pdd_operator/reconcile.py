@@ -273,9 +273,11 @@ class Reconciler:
     def _verdict(self, look: _Look, memory: _Memory) -> tuple[str, Done | Retry]:
         outcome = look.outcome
         if look.interrupted is not None:
-            return "retried", Retry(at_least_seconds=look.interrupted.retry_after_seconds or 0.0)
+            return "retried", Retry(
+                at_least_seconds=look.interrupted.retry_after_seconds or 0.0, progressed=bool(look.done)
+            )
         if look.conflict or any(failure.reason == "InternalError" for failure in outcome.failures):
-            return "retried", Retry()
+            return "retried", Retry(progressed=bool(look.done))
         if outcome.failures:
             return "failed", Done(again_seconds=REFUSED_AGAIN_SECONDS)
         if outcome.problems:

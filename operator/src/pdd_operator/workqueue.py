@@ -23,8 +23,8 @@ class Pace:
 
     calls_per_second: float = 10.0
     burst_calls: float = 60.0
-    backoff_seconds: float = 0.5
-    max_backoff_seconds: float = 60.0
+    backoff_seconds: float = 0.25
+    max_backoff_seconds: float = 20.0
     jitter: float = 0.3
 
 
@@ -42,10 +42,14 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """It failed. Not again before the backoff and ``at_least_seconds`` (the server's Retry-After) are over, whatever happens until then."""
+    """It failed. Not again before the backoff and ``at_least_seconds`` (the server's Retry-After) are over, whatever happens until then.
+
+    ``progressed``: something was done before it failed, so the backoff begins anew.
+    """
 
     calls: int = 0
     at_least_seconds: float = 0.0
+    progressed: bool = False
 
 
 @dataclass(slots=True)
@@ -106,7 +110,7 @@ class WorkQueue:
         entry.in_flight = False
         not_before = now + self._pay(entry, result.calls, now)
         if isinstance(result, Retry):
-            entry.failures += 1
+            entry.failures = 1 if result.progressed else entry.failures + 1
             not_before = max(not_before, now + max(self._backoff(entry.failures), result.at_least_seconds))
             entry.due = min(entry.due, now)
         else:

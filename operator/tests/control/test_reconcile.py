@@ -236,7 +236,7 @@ def test_a_server_that_asks_to_wait_is_not_asked_anything_more(
     cluster: FakeCluster, look: Callable[[], Done | Retry]
 ) -> None:
     cluster.refuse["apply ServiceAccount/small-router"] = TooManyRequestsError("wait", 429, 7.0)
-    assert look() == Retry(calls=1, at_least_seconds=7.0)
+    assert look() == Retry(calls=1, at_least_seconds=7.0, progressed=True)
     assert cluster.writes[-1] == "apply ServiceAccount/small-engine"
 
 
@@ -244,7 +244,7 @@ def test_a_server_that_fails_is_left_alone_but_told_about(
     cluster: FakeCluster, look: Callable[[], Done | Retry]
 ) -> None:
     cluster.refuse["apply ServiceAccount/small-router"] = TransientError("a webhook is down", 500)
-    assert look() == Retry(calls=1)
+    assert look() == Retry(calls=1, progressed=True)
     assert "apply Role/small-router" not in cluster.writes
     assert "status" in cluster.writes
 

@@ -80,6 +80,18 @@ def test_backoff_doubles_up_to_its_end_and_success_forgets_it(clock: Clock) -> N
     assert queue.seconds_to_next() == 1.0
 
 
+def test_progress_begins_the_backoff_anew(clock: Clock) -> None:
+    queue = queue_of(clock, backoff_seconds=1.0)
+    queue.add(A)
+    waits = []
+    for progressed in (False, False, True, False):
+        assert queue.take() == A
+        queue.done(A, Retry(progressed=progressed))
+        waits.append(queue.seconds_to_next())
+        clock.now += waits[-1] or 0.0
+    assert waits == [1.0, 2.0, 1.0, 2.0]
+
+
 def test_retry_after_is_never_undercut_by_events(clock: Clock) -> None:
     queue = queue_of(clock)
     queue.add(A)
@@ -149,7 +161,7 @@ def test_a_key_that_is_asked_for_all_the_time_costs_ten_calls_a_second(looks: li
 
 
 def test_age_counts_what_might_run_or_is_stuck_in_flight_but_not_what_backs_off(clock: Clock) -> None:
-    queue = queue_of(clock, backoff_seconds=50.0)
+    queue = queue_of(clock, backoff_seconds=50.0, max_backoff_seconds=50.0)
     queue.add(A)
     clock.now += 5
     assert (queue.oldest_seconds, queue.depth) == (5.0, 1)
