@@ -96,14 +96,19 @@ check: setup ## Formatting, lint, types, layers, the chart's copies and helm lin
 	@PYTHONPATH=connector/src $(BIN)/lint-imports --no-cache --config .importlinter | tail -n 2
 
 .PHONY: test
-test: check test-unit test-engines ## Everything a change must pass: checks, unit and hermetic tests, real engines
+test: check test-unit test-operator test-engines ## Everything a change must pass: checks, unit and hermetic tests, the operator, real engines
 
 .PHONY: test-unit
 test-unit: setup ## Tests without engines: one pytest run per member
-	@for m in operator router cli; do echo "== $$m"; (cd $$m && ../$(BIN)/pytest -q) || exit 1; done
+	@echo "== operator"; cd operator && ../$(BIN)/pytest -q --ignore tests/integration
+	@for m in router cli; do echo "== $$m"; (cd $$m && ../$(BIN)/pytest -q) || exit 1; done
 	@echo "== charts"; cd charts && ../$(BIN)/pytest -q
 	@echo "== e2e (fake engine, contract, layout, control plane)"; cd e2e && ../$(BIN)/pytest -q tests/fake_engine tests/contract tests/layout tests/control_plane
 	@echo "== connector"; cd connector && .venv/bin/pytest -q
+
+.PHONY: test-operator
+test-operator: setup ## The operator as a process on a real API server: killed, paused, cut off, edited (PDD_FAULT_SEEDS=200 for more faults)
+	@cd operator && ../$(BIN)/pytest -q tests/integration
 
 ENGINE_TESTS := ../$(BIN)/pytest -q tests/engines --ignore tests/engines/test_controls.py
 
