@@ -51,6 +51,9 @@ EXIT_BROKEN = 4
 _STOP_SECONDS = 5.0
 """How long what is in flight may take when the process is asked to stop."""
 _AGAIN_SECONDS = 1.0
+_LOOK_SECONDS = 0.2
+_BEGIN_SECONDS = 30.0
+"""In that time every kind must be watched, or the process begins again: a definition may be missing, or a permission."""
 _SPREAD = 0.1
 """Part of the resync period over which objects are spread."""
 
@@ -181,7 +184,7 @@ class Operator:
     async def _watching(self, watched: tuple[Kind, ...], told: Told, broke: Callable[[], object]) -> None:
         """In a loop of its own, as kopf at its end cancels every task that it did not find at its beginning.
 
-        A watcher of kopf gives up on answers that it does not know (410, 403), and kopf's end may then hang for ever: ``broke`` says so.
+        A watcher of kopf gives up on answers that it does not know (410), and kopf's end may then hang for ever: ``broke`` says so.
         """
         # Not the threads' event: kopf would wait for it in a thread, and asyncio.run for that thread, also when kopf dies of something else.
         stop = asyncio.Event()
@@ -199,11 +202,14 @@ class Operator:
                 stop_flag=stop,
             )
         )
+        expected = (len(watched) + 2) * max(1, len(namespaces))  # pods and PDDeployments, too
+        deadline = time.monotonic() + _BEGIN_SECONDS
         seen: set[asyncio.Task[object]] = set()
         while not watching.done():
-            await asyncio.wait((watching,), timeout=_AGAIN_SECONDS)
+            await asyncio.wait((watching,), timeout=_LOOK_SECONDS)
             watchers = {task for task in asyncio.all_tasks() if task.get_name().startswith("watcher for ")}
-            if seen - watchers and not stop.is_set():
+            too_few = len(watchers) < expected and time.monotonic() > deadline
+            if (seen - watchers or too_few) and not stop.is_set():
                 broke()
             seen |= watchers
         watching.result()
