@@ -9,12 +9,13 @@ import pytest
 import yaml
 from ran import Done
 
+from pdd_e2e.control_plane.api import KubeApi
 from pdd_e2e.control_plane.errors import ApiError
 from pdd_e2e.control_plane.local_control_plane import LocalControlPlane
+from pdd_e2e.operators.deployments import wait_for
 from pdd_e2e.operators.install import chart_objects
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pddeployments.pdserve.io"
-WAIT = ("wait", "--timeout=30s", "customresourcedefinition/pddeployments.pdserve.io")
 Pdd = Callable[..., Done]
 
 
@@ -33,10 +34,32 @@ def definition(control_plane: LocalControlPlane) -> Iterator[None]:
     """As the chart has it; gone after the module, because other modules are about clusters without."""
     (found,) = (item for item in chart_objects("pdd-system") if item["kind"] == "CustomResourceDefinition")
     control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(found))
-    control_plane.kubectl(*WAIT, "--for=condition=Established")
-    yield
-    control_plane.api.delete(CRD)
-    control_plane.kubectl(*WAIT, "--for=delete")
+    try:
+        wait_for(lambda: _is_served(control_plane.api), 30, lambda: "PDDeployments are not served")
+        yield
+    finally:
+        control_plane.api.delete(CRD)
+        wait_for(lambda: not _is_there(control_plane.api, CRD), 30, lambda: "the definition is not gone")
+
+
+def _is_there(api: KubeApi, path: str) -> bool:
+    try:
+        api.get(path)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+        return False
+    return True
+
+
+def _is_served(api: KubeApi) -> bool:
+    """A definition that is new makes the API server ask for patience (429) for a moment."""
+    try:
+        return _is_there(api, "/apis/pdserve.io/v1alpha1/pddeployments")
+    except ApiError as error:
+        if error.code != 429:
+            raise
+        return False
 
 
 @pytest.fixture
@@ -46,10 +69,11 @@ def chart(control_plane: LocalControlPlane, definition: None, namespace: str) ->
     control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
     yield namespace
     for item in objects:
-        if "namespace" not in item["metadata"]:
-            group = item["apiVersion"]
-            path = f"/apis/{group}/{item['kind'].lower()}s/{item['metadata']['name']}"
-            control_plane.api.delete(path)
+        kind, metadata = f"{item['kind'].lower()}s", item["metadata"]
+        if "namespace" not in metadata:
+            control_plane.api.delete(f"/apis/{item['apiVersion']}/{kind}/{metadata['name']}")
+        elif item["kind"] == "Deployment":  # the namespace goes later, and the doctor looks into all of them
+            control_plane.api.delete(f"/apis/apps/v1/namespaces/{namespace}/{kind}/{metadata['name']}")
 
 
 @pytest.fixture

@@ -154,21 +154,50 @@ def test_an_api_server_that_is_not_there(pdd: Pdd, control_plane: LocalControlPl
     assert len(done.err.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--kubeconfig", "nowhere"), "--kubeconfig nowhere names no cluster"),
-        (("--context", "nobody"), "with --context nobody names no cluster"),
-    ],
-)
+BROKEN = [
+    ("nowhere", None, None, "names no cluster"),
+    ("here", "{", None, "names no cluster"),
+    ("here", "[]", None, "names no cluster"),
+    ("here", "", None, "names no cluster"),
+    ("here", "{apiVersion: v1, kind: Config}", None, "names no cluster"),
+    ("whole", None, "nobody", "with --context nobody names no cluster"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "context", "says"), BROKEN)
 def test_a_kubeconfig_that_is_none(
-    pdd: Pdd, control_plane: LocalControlPlane, tmp_path: Path, arguments: tuple[str, ...], says: str
+    pdd: Pdd,
+    control_plane: LocalControlPlane,
+    tmp_path: Path,
+    name: str,
+    content: str | None,
+    context: str | None,
+    says: str,
 ) -> None:
-    if "--context" in arguments:
-        arguments = (*arguments, "--kubeconfig", str(control_plane.kubeconfig))
-    done = pdd("status", "x", *arguments)
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    kubeconfig = control_plane.kubeconfig if name == "whole" else tmp_path / name
+    done = pdd("status", "x", "--kubeconfig", str(kubeconfig), *(("--context", context) if context else ()))
     assert (done.code, done.out) == (1, "")
     assert says in done.err
+    assert "Set KUBECONFIG, or give --kubeconfig" in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_kubeconfig_context_and_namespace_are_kubectls(
+    pdd: Pdd, control_plane: LocalControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a current context, and by KUBECONFIG."""
+    config = yaml.safe_load(control_plane.kubeconfig.read_text())
+    del config["current-context"]
+    config["contexts"][0] = {"name": "mine", "context": config["contexts"][0]["context"] | {"namespace": "there"}}
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    checks = json.loads(pdd("doctor", "--context", "mine", "-o", "json").out)["checks"]
+    assert "namespace there" in {item["subject"] for item in checks}
+    checks = json.loads(pdd("doctor", "--context", "mine", "-n", "here", "-o", "json").out)["checks"]
+    assert "namespace here" in {item["subject"] for item in checks}
+    assert pdd("doctor").code == 1
 
 
 def test_every_known_instance_type_can_be_asked_for(pdd: Pdd, tmp_path: Path) -> None:

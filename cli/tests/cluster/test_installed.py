@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +84,24 @@ def test_not_ready_says_what_to_do(ask: Pdd, control_plane: LocalControlPlane, n
     assert "→ Correct the image or `imagePullSecretNames` that the message names." in done.out
     done = ask("status", "chat", "-n", namespace, "-o", "json")
     assert (done.code, json.loads(done.out)["ready"]) == (3, False)
+
+
+def test_watching_ends_by_ctrl_c(control_plane: LocalControlPlane, namespace: str) -> None:
+    make(control_plane, namespace, condition("Ready", "True", "AllAvailable", "Well."))
+    command = [sys.executable, "-m", "pdd_cli", "status", "chat", "-n", namespace, "--watch", "-o", "json"]
+    with subprocess.Popen(
+        [*command, "--kubeconfig", str(control_plane.kubeconfig)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["ready"] is True
+        changed = condition("Ready", "False", "NodeLost", "Gone.")
+        path = f"/apis/pdserve.io/v1alpha1/namespaces/{namespace}/pddeployments/chat/status"
+        control_plane.api.patch(path, {"status": {"conditions": [changed]}})
+        assert json.loads(process.stdout.readline())["ready"] is False
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 130
+        assert process.stderr.read() == b""
 
 
 def test_not_there(ask: Pdd, namespace: str) -> None:

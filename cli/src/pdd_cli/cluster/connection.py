@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
 from kubernetes import client, config
+from kubernetes.config import kube_config
 
 from pdd_cli.errors import ClusterReadError
 from pdd_operator import __version__
+
+_UNREADABLE = (config.ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, KeyError)
+"""What the client raises for a kubeconfig that is none; the last three for one of an odd shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +44,25 @@ def connect(options: ClusterOptions) -> Connection:
     Raises ClusterReadError.
     """
     settings = client.Configuration()
-    named = None if options.kubeconfig is None else str(options.kubeconfig)
     try:
-        config.load_kube_config(named, options.context, client_configuration=settings, persist_config=False)
-        namespace = options.namespace or _namespace(named, options.context)
-    except config.ConfigException as error:
-        if named or options.context or not _in_cluster(settings):
-            raise ClusterReadError(_no_kubeconfig(options, str(error))) from None
-        namespace = options.namespace or "default"
+        namespace = _load(options, settings)
+    except _UNREADABLE as error:
+        if options.kubeconfig or options.context or not _in_cluster(settings):
+            raise ClusterReadError(_no_kubeconfig(options, " ".join(str(error).split()))) from None
+        namespace = ""
     settings.retries = False
     api = client.ApiClient(settings)
     api.user_agent = f"pdd/{__version__}"
-    return Connection(api, namespace)
+    return Connection(api, options.namespace or namespace or "default")
+
+
+def _load(options: ClusterOptions, settings: client.Configuration) -> str:
+    """Fills ``settings``; the namespace of the context, "" where it has none."""
+    path = str(options.kubeconfig) if options.kubeconfig else kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+    merged = kube_config.KubeConfigMerger(path).config
+    loader = kube_config.KubeConfigLoader(merged, active_context=options.context, config_base_path=None)
+    loader.load_and_set(settings)
+    return str(loader.current_context["context"].get("namespace") or "")
 
 
 def _in_cluster(settings: client.Configuration) -> bool:
@@ -59,12 +71,6 @@ def _in_cluster(settings: client.Configuration) -> bool:
     except config.ConfigException:
         return False
     return True
-
-
-def _namespace(kubeconfig: str | None, context: str | None) -> str:
-    contexts, current = config.list_kube_config_contexts(kubeconfig)
-    chosen = current if context is None else next(item for item in contexts if item["name"] == context)
-    return str(chosen["context"].get("namespace") or "default")
 
 
 def _no_kubeconfig(options: ClusterOptions, said: str) -> str:

@@ -13,10 +13,12 @@ from rich.console import Console
 from pdd_cli.choices import OptionalKind, RenderOutput
 from pdd_cli.errors import InvalidObjectError, InvalidUsageError
 from pdd_cli.render.documents import Document, Judged, judge, parse_documents
-from pdd_cli.render.objects import Shown, missing_image, show
+from pdd_cli.render.objects import Shown, show
 from pdd_cli.render.settings import CHART_DEFAULTS, settings_of_chart, with_images
 from pdd_cli.render.summary import summary
 from pdd_cli.render.text import as_names, as_yaml
+from pdd_operator.api.names import NamespacedName
+from pdd_operator.api.parse import InvalidSpecError
 from pdd_operator.render.inputs import ClusterFacts, RenderSettings
 
 STDIN = "-"
@@ -39,23 +41,26 @@ def run(options: RenderOptions) -> None:
     stdin = sys.stdin
     settings = _settings(options, stdin)
     judged = _judge(options, stdin)
+    facts = ClusterFacts(
+        pod_monitors=OptionalKind.POD_MONITOR in options.kinds,
+        grafana_dashboards=OptionalKind.GRAFANA_DASHBOARD in options.kinds,
+    )
     problems = list(judged.problems)
+    shown: list[Shown] = []
     for deployment in judged.deployments:
-        problem = missing_image(deployment, settings)
-        if problem is not None:
-            problems.append(f"{deployment.metadata.namespace}/{deployment.metadata.name}: {problem}")
+        try:
+            shown.append(show(deployment, settings, facts))
+        except InvalidSpecError as error:
+            key = NamespacedName(deployment.metadata.namespace, deployment.metadata.name)
+            problems += [f"{key}: {problem}" for problem in error.problems]
     if problems:
         for problem in problems:
             print(problem, file=sys.stderr)
         noun = "problem" if len(problems) == 1 else "problems"
         raise InvalidObjectError(f"{len(problems)} {noun}, so nothing is shown.")
-    if not judged.deployments:
+    if not shown:
         raise InvalidObjectError(f"{', '.join(options.files)} must hold a PDDeployment, and has no object.")
-    facts = ClusterFacts(
-        pod_monitors=OptionalKind.POD_MONITOR in options.kinds,
-        grafana_dashboards=OptionalKind.GRAFANA_DASHBOARD in options.kinds,
-    )
-    _write([show(deployment, settings, facts) for deployment in judged.deployments], options.output)
+    _write(shown, options.output)
 
 
 def _write(shown: Sequence[Shown], output: RenderOutput) -> None:

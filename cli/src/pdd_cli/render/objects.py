@@ -13,7 +13,6 @@ from pdd_operator.api.labels import INPUT_HASH, OWNER_UID
 from pdd_operator.api.objects import Manifest, SecretOnce
 from pdd_operator.api.v1alpha1 import PDDeployment
 from pdd_operator.render import render
-from pdd_operator.render.catalog import platform_of
 from pdd_operator.render.inputs import ClusterFacts, RenderSettings, Replicas
 
 
@@ -32,17 +31,8 @@ class Shown:
         return bool(self.deployment.metadata.uid)
 
 
-def missing_image(deployment: PDDeployment, settings: RenderSettings) -> str | None:
-    """The problem of an object that names no engine image where there is no default either."""
-    platform = platform_of(deployment.spec.prefill)
-    if deployment.spec.engine.image or platform in settings.images.engine:
-        return None
-    option = f"--image engine-{platform.lower()}=REFERENCE"
-    return f"spec.engine.image: `image` must be set: the chart has no default image for {platform} (or give {option})"
-
-
 def show(deployment: PDDeployment, settings: RenderSettings, cluster: ClusterFacts) -> Shown:
-    """``missing_image`` must have found nothing."""
+    """Raises InvalidSpecError where ``settings`` have no image for it."""
     spec = deployment.spec
     replicas = Replicas(
         prefill=None if spec.prefill.autoscaling else spec.prefill.replicas,
