@@ -134,7 +134,7 @@ def frozen(control_plane: LocalControlPlane) -> Iterator[None]:
 def test_an_api_server_that_does_not_answer(ask: Pdd, command: tuple[str, ...]) -> None:
     started = time.monotonic()
     done = ask(*command, "--timeout", "1.2")
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 6
     assert (done.code, done.out) == (1, "")
     assert " ...\n" in done.err  # it said what it waits for
     assert "answer" in done.err.splitlines()[-1]

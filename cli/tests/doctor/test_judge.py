@@ -157,6 +157,15 @@ def test_devices_and_zones_must_come_together() -> None:
     assert "1 of 4 nodes of p5en.48xlarge offer less than 16: x 0" in findings["vpc.amazonaws.com/efa"].seen
 
 
+def test_taints_that_engines_do_not_tolerate() -> None:
+    known = ("nvidia.com/gpu", "aws.amazon.com/efa", "node.kubernetes.io/memory-pressure")
+    nodes = tuple(node(name, "p5en.48xlarge", "a", P5EN, taints=known) for name in ("a", "b"))
+    assert unwell(by_subject(replace(P5EN_CLUSTER, nodes=nodes))) == {}
+    kept = node("c", "p5en.48xlarge", "a", P5EN, taints=("team", *known))
+    finding = by_subject(replace(P5EN_CLUSTER, nodes=(*nodes, kept)))["taints p5en.48xlarge"]
+    assert (finding.level, finding.seen) == (Level.WARN, "1 of 3 nodes keep engines away by team")
+
+
 def test_no_lease_is_asked_for_where_none_is_taken() -> None:
     findings = by_subject(replace(P5EN_CLUSTER, operators=(operator(elects="false"),), leases=()))
     assert not [subject for subject in findings if subject.startswith("lease")]

@@ -32,14 +32,24 @@ EKS_CNI = "aws-node"
 
 
 def node_object(
-    name: str, instance_type: str, zone: str, allocatable: dict[str, str], *, ready: bool = True, cordoned: bool = False
+    name: str,
+    instance_type: str,
+    zone: str,
+    allocatable: dict[str, str],
+    *,
+    ready: bool = True,
+    cordoned: bool = False,
+    taints: tuple[str, ...] = (),
 ) -> Manifest:
     labels = {"node.kubernetes.io/instance-type": instance_type, "topology.kubernetes.io/zone": zone}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": {key: value for key, value in labels.items() if value}},
-        "spec": {"unschedulable": True} if cordoned else {},
+        "spec": {
+            **({"unschedulable": True} if cordoned else {}),
+            "taints": [{"key": key, "effect": "NoSchedule"} for key in taints],
+        },
         "status": {
             "allocatable": allocatable,
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
@@ -47,7 +57,7 @@ def node_object(
     }
 
 
-def node(name: str, instance_type: str, zone: str, allocatable: dict[str, str], **kwargs: bool) -> Node:
+def node(name: str, instance_type: str, zone: str, allocatable: dict[str, str], **kwargs: Any) -> Node:
     return node_of(node_object(name, instance_type, zone, allocatable, **kwargs))
 
 

@@ -13,7 +13,7 @@ from pdd_cli.doctor.plugins import EFA, PLUGIN_OF, Plugin, PluginKind, check_mof
 from pdd_cli.doctor.snapshot import INSTANCE_TYPE, ZONE, Node, Snapshot, Unread, parse_amount
 from pdd_operator.api.accelerators import CPU, INSTANCE_TYPES, InstanceType, Platform
 from pdd_operator.api.v1alpha1 import Accelerator, Backend, InstanceFamily, Role
-from pdd_operator.render.catalog import EFA_RESOURCE, HUGE_PAGES, PLATFORMS, share_of
+from pdd_operator.render.catalog import EFA_RESOURCE, EFA_TOLERATION, HUGE_PAGES, PLATFORMS, share_of
 
 _CPU_KV_CACHE_GIB: Final = 4
 """The default of `spec.engine.cpuKVCacheGiB`."""
@@ -77,10 +77,25 @@ def _check_accelerated(snapshot: Snapshot, target: Target, nodes: Sequence[Node]
     offers = _offers(target)
     whole = [node for node in usable if all(node.amount(offer.resource) >= offer.wanted for offer in offers)]
     yield _check_count(snapshot, target, nodes, usable)
+    yield from _check_taints(target, usable)
     for offer in offers:
         yield from _check_offer(snapshot, target, offer, usable, enough=_is_enough(target, whole))
     if target.backend is Backend.EFA and target.row.platform is Platform.GPU:
         yield from check_mofed(snapshot)
+
+
+def _check_taints(target: Target, usable: Sequence[Node]) -> Iterator[Finding]:
+    """Taints of accelerators are tolerated by the engines that use them."""
+    tolerated = {PLATFORMS[target.row.platform].toleration_key}
+    tolerated |= {EFA_TOLERATION} if target.backend is Backend.EFA else set()
+    tainted = [node for node in usable if set(node.taints) - tolerated]
+    if tainted:
+        keys = sorted({key for node in tainted for key in node.taints} - tolerated)
+        yield warned(
+            f"taints {target.row.name}",
+            f"{len(tainted)} of {len(usable)} nodes keep engines away by {', '.join(keys)}",
+            "Add tolerations to spec.prefill.podTemplate and spec.decode.podTemplate, or take the taints off.",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,13 +41,17 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """``usable``: it is ready and not cordoned. ``zone``, ``instance_type``: "" without the label."""
+    """``usable``: it is ready and not cordoned. ``zone``, ``instance_type``: "" without the label.
+
+    ``taints``: keys of those that keep pods away, without Kubernetes' own, which say that a node is not usable.
+    """
 
     name: str
     instance_type: str
     zone: str
     usable: bool
     allocatable: Mapping[str, str]
+    taints: tuple[str, ...] = ()
 
     def amount(self, resource: str) -> Decimal:
         """0 where the node offers none."""
@@ -85,12 +89,19 @@ def node_of(manifest: Manifest) -> Node:
         condition.get("type") == "Ready" and condition.get("status") == "True"
         for condition in status.get("conditions") or []
     )
+    spec: Mapping[str, Any] = manifest.get("spec") or {}
     return Node(
         name=str(manifest["metadata"]["name"]),
         instance_type=labels.get(INSTANCE_TYPE, ""),
         zone=labels.get(ZONE, ""),
-        usable=ready and not (manifest.get("spec") or {}).get("unschedulable"),
+        usable=ready and not spec.get("unschedulable"),
         allocatable=dict(status.get("allocatable") or {}),
+        taints=tuple(
+            str(taint["key"])
+            for taint in spec.get("taints") or []
+            if taint.get("effect") in ("NoSchedule", "NoExecute")
+            and not str(taint["key"]).startswith("node.kubernetes.io/")
+        ),
     )
 
 
