@@ -23,6 +23,7 @@ Sample = Callable[[tuple[Manifest, ...]], Awaitable[ReuseSample]]
 _EMPTY = ReuseWindow(None, None)
 WINDOW_SECONDS = 300.0
 """How far back a window reaches, if samples are taken so often."""
+OBJECTS_AT_ONCE = 32
 
 
 def window_of(samples: Sequence[ReuseSample]) -> ReuseWindow:
@@ -67,14 +68,15 @@ class ReuseSampler:
         return window_of(self._samples.get(key, ()))
 
     async def run(self) -> None:
-        """Until cancelled: every object once per period, one after the other."""
+        """Until cancelled: every object once per period, many at once, so that one whose engines hang keeps no other waiting."""
+        turns = asyncio.Semaphore(OBJECTS_AT_ONCE)
         while True:
             await asyncio.sleep(self._every_seconds)
-            for key, pods in list(self._pods.items()):
-                await self._sample_one(key, pods)
+            await asyncio.gather(*(self._sample_one(turns, key, pods) for key, pods in list(self._pods.items())))
 
-    async def _sample_one(self, key: NamespacedName, pods: tuple[Manifest, ...]) -> None:
-        sample = await self._sample(pods)
+    async def _sample_one(self, turns: asyncio.Semaphore, key: NamespacedName, pods: tuple[Manifest, ...]) -> None:
+        async with turns:
+            sample = await self._sample(pods)
         if key in self._pods:
             self._samples[key] = with_newest(self._samples.get(key, ()), sample)
             self._sampled(key)

@@ -7,7 +7,6 @@ the lines that are wanted are parsed, and one that cannot be read counts as an e
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,14 +21,19 @@ from pdd_operator.api.labels import ENGINE_COMPONENTS, ROLE, Component
 from pdd_operator.api.objects import Manifest
 from pdd_operator.observe.groups import is_ready, label_of
 from pdd_operator.observe.observed import ReuseSample
+from pdd_operator.observe.reuse import REFUSALS
 from pdd_operator.render.ports import ENGINE_PORT
 
 _log = structlog.stdlib.get_logger(__name__)
 
 TIMEOUT_SECONDS: Final = 5.0
-MAX_ANSWER_BYTES: Final = 4 << 20
-MAX_LINE_CHARACTERS: Final = 4096
-MAX_LINES: Final = 10_000
+DEADLINE_SECONDS: Final = 15.0
+"""For all engines of one object; what has not answered by then did not answer."""
+MAX_ANSWER_BYTES: Final = 512 << 10
+"""Some hundred series of each of eight data-parallel ranks; a hostile engine costs no more memory and time than that."""
+MAX_LINE_CHARACTERS: Final = 1024
+MAX_LINES: Final = 512
+MAX_VALUE: Final = 1e18
 MAX_AT_ONCE: Final = 8
 
 _LABELS: Final[Mapping[str, str | None]] = {
@@ -49,6 +53,10 @@ _LABELS: Final[Mapping[str, str | None]] = {
 """Samples that are wanted, by the names they have on the wire, and the label that tells them apart."""
 _ASKED: Final = ("Read", "Empty", "Late", "Refused", "Unconnected", "Failed")
 """Outcomes of requests for which an owner was asked."""
+_TO_PREFILL: Final = "DecodeToPrefill"
+OTHER: Final = "Other"
+_KNOWN: Final = frozenset((*_ASKED, _TO_PREFILL, *REFUSALS))
+"""Values of labels that are told apart. All others count as ``OTHER``: what an engine invents must not fill the memory."""
 
 
 class UnreadableAnswerError(Exception):
@@ -84,7 +92,7 @@ class Counters:
     def bytes_from_decode(self) -> float:
         """Of a prefill engine. Without claims it reads from decode alone."""
         if self.counts_claims:
-            return self.of("vllm:pdd_read_bytes_total", "DecodeToPrefill")
+            return self.of("vllm:pdd_read_bytes_total", _TO_PREFILL)
         return self.bytes_read
 
     @property
@@ -98,7 +106,7 @@ class Counters:
 
 
 async def sample_engines(pods: Sequence[Manifest], port: int = ENGINE_PORT) -> ReuseSample:
-    """The sum over all ready engines among ``pods``. Never raises for what an engine does; takes a few seconds at most per eight engines."""
+    """The sum over all ready engines among ``pods``. Never raises for what an engine does; ends in time (``DEADLINE_SECONDS``)."""
     engines = [pod for pod in pods if label_of(pod, ROLE) in ENGINE_COMPONENTS and is_ready(pod) and _address(pod)]
     turns = asyncio.Semaphore(MAX_AT_ONCE)
     # No proxy from the environment, no cookies, nothing decompressed: a small answer must not become a large one.
@@ -108,7 +116,7 @@ async def sample_engines(pods: Sequence[Manifest], port: int = ENGINE_PORT) -> R
         auto_decompress=False,
         trust_env=False,
     ) as session:
-        read = await asyncio.gather(*(_read_engine(session, turns, pod, port) for pod in engines))
+        read = await _in_time([asyncio.create_task(_read_engine(session, turns, pod, port)) for pod in engines])
     answered = [(pod, counters) for pod, counters in zip(engines, read, strict=True) if counters is not None]
     prefill = [counters for pod, counters in answered if label_of(pod, ROLE) == Component.PREFILL]
     decode = [counters for pod, counters in answered if label_of(pod, ROLE) == Component.DECODE]
@@ -162,11 +170,24 @@ def parse_counters(text: str) -> Counters:
         for sample in family.samples:
             if sample.name not in _LABELS:
                 continue
-            if not math.isfinite(sample.value) or sample.value < 0:
+            if not 0 <= sample.value <= MAX_VALUE:
                 raise UnreadableAnswerError(f"{sample.name} is {sample.value}")
             label = _LABELS[sample.name]
-            values[(sample.name, "" if label is None else sample.labels.get(label, ""))] += sample.value
+            value = "" if label is None else sample.labels.get(label, "")
+            values[(sample.name, value if not value or value in _KNOWN else OTHER)] += sample.value
     return Counters(dict(values))
+
+
+async def _in_time(reading: Sequence[asyncio.Task[Counters | None]]) -> list[Counters | None]:
+    """What each found; None for what did not end by the deadline."""
+    try:
+        if reading:
+            await asyncio.wait(reading, timeout=DEADLINE_SECONDS)
+    finally:
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+    return [None if task.cancelled() else task.result() for task in reading]
 
 
 async def _read_engine(
@@ -178,7 +199,9 @@ async def _read_engine(
         async with turns, session.get(url, allow_redirects=False) as response:
             if response.status != 200:
                 raise UnreadableAnswerError(f"HTTP {response.status}")
-            return parse_counters(await _text(response))
+            text = await _text(response)
+        # Not in the event loop, which also serves the probes and the queue.
+        return await asyncio.to_thread(parse_counters, text)
     except (aiohttp.ClientError, TimeoutError, OSError, UnreadableAnswerError) as error:
         name = pod["metadata"]["name"]
         _log.debug("Could not read an engine's counters", pod=name, error=f"{type(error).__name__}: {error}")

@@ -29,7 +29,7 @@ _SHARE: Final = re.compile(r"about (\d+) % of")
 _WAITING: Final = Finding(
     Truth.UNKNOWN, Reason.NOT_OBSERVED, "The counters of the engines were not read twice yet: it takes a minute or two."
 )
-_REFUSALS: Final = {
+REFUSALS: Final = {
     "Version": "engines speak different versions of the protocol: all must have one connector image",
     "Group": "engines differ in what must match, although they are of one revision: restart those whose weights were changed",
     "ReaderFull": "a prefill engine has too little room to read into: lower the load or raise its KV cache",
@@ -44,6 +44,7 @@ _REFUSALS: Final = {
     "Replayed": "a handle came a second time: the router must be of the operator's release",
     "Direction": "a handle came to an engine that may not read it",
     "NoProof": "a handle came without proof: engines must have the operator's connector",
+    "Other": "for a reason that the operator does not know: engines and operator must be of one release",
 }
 
 
@@ -193,7 +194,7 @@ def _size(size_bytes: float) -> str:
 def _why(reason: Reason, change: Change, mechanism: Mechanism) -> str:
     if reason is Reason.CLAIMS_REFUSED:
         most = min(change.refused, key=lambda name: (-change.refused[name], name))
-        return f"History is refused ({most}): {_REFUSALS.get(most, 'see docs/protocol.md')}."
+        return f"History is refused ({most}): {REFUSALS.get(most, 'see docs/protocol.md')}."
     if reason is Reason.CLAIMS_LATE and mechanism is Mechanism.RETAIN:
         return "Kept blocks expire before the next turn comes: raise `spec.kvTransfer.retain.decoderBlocksTTLSeconds`, or use the mechanism Claim."
     return {

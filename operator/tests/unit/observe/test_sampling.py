@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
 from condition_cases import SAMPLE
 
-from pdd_operator.observe.observed import ReuseSample, ReuseWindow
-from pdd_operator.sampling import WINDOW_SECONDS, window_of, with_newest
+from pdd_operator.api.labels import REVISION_GROUP
+from pdd_operator.api.names import NamespacedName
+from pdd_operator.api.objects import Manifest
+from pdd_operator.observe.observed import Observed, ReuseSample, ReuseWindow
+from pdd_operator.sampling import WINDOW_SECONDS, ReuseSampler, window_of, with_newest
 
 
 def at(seconds: float, engines: str = "ab") -> ReuseSample:
@@ -43,3 +47,21 @@ def test_samples_that_are_far_apart_still_make_a_window() -> None:
 def test_a_window_is_of_the_same_engines_where_there_are_such_samples() -> None:
     assert window_of(taken(at(0, "ab"), at(30, "a"), at(60, "ab"))) == ReuseWindow(at(0, "ab"), at(60, "ab"))
     assert window_of(taken(at(0, "ab"), at(30, "abc"))) == ReuseWindow(at(0, "ab"), at(30, "abc"))
+
+
+async def test_an_object_whose_engines_hang_keeps_no_other_waiting() -> None:
+    told: asyncio.Queue[NamespacedName] = asyncio.Queue()
+
+    async def sample(pods: tuple[Manifest, ...]) -> ReuseSample:
+        if any(pod["metadata"]["name"] == "hangs" for pod in pods):
+            await asyncio.Event().wait()
+        return SAMPLE
+
+    sampler = ReuseSampler(sample, 0.0, told.put_nowait)
+    for name in ("hangs", "answers"):
+        deployment = {"metadata": {"namespace": "a", "name": name}, "status": {"revision": "c0ffee"}}
+        pod = {"metadata": {"name": name, "labels": {REVISION_GROUP: "c0ffee"}}}
+        sampler.noted(Observed(deployment, {}, (pod,), ReuseWindow(None, None), SAMPLE.taken_at))
+    running = asyncio.create_task(sampler.run())
+    assert await asyncio.wait_for(told.get(), 5) == NamespacedName("a", "answers")
+    running.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
@@ -233,6 +234,7 @@ async def test_nobody_listens() -> None:
         'vllm:prompt_tokens_total{engine="0"} NaN',
         'vllm:prompt_tokens_total{engine="0"} +Inf',
         'vllm:prompt_tokens_total{engine="0"} -1',
+        'vllm:prompt_tokens_total{engine="0"} 1e300',
         'vllm:prompt_tokens_total{engine="0"} many',
         'vllm:prompt_tokens_total{engine="0" 1',
         "vllm:prompt_tokens_total",
@@ -285,4 +287,43 @@ def test_names_labels_and_outcomes_are_the_connector_s() -> None:
 
 def test_every_reason_of_a_refusal_is_explained() -> None:
     reasons = (*recorder.BY_NAME["claims_refused"].values, *recorder.BY_NAME["retain_refused"].values)
-    assert set(reasons) <= set(reuse._REFUSALS)
+    assert set(reasons) <= set(reuse.REFUSALS)
+
+
+def test_reasons_that_an_engine_invents_are_one_reason() -> None:
+    """Kept as sent they would be held for every sample of the window, for as long as the object lives."""
+    lines = [f'vllm:pdd_claims_refused_total{{reason="{number:0200}"}} 1' for number in range(400)]
+    counters = parse_counters("\n".join([*lines, 'vllm:pdd_claims_refused_total{reason="Group"} 4', ""]))
+    assert counters.by_label("vllm:pdd_claims_refused_total") == {"Other": 400.0, "Group": 4.0}
+
+
+async def test_the_event_loop_goes_on_while_an_answer_is_parsed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, parsing, went_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    parse = parse_counters
+
+    def slow(answer: str) -> scrape.Counters:
+        loop.call_soon_threadsafe(parsing.set)
+        assert went_on.wait(5), "the loop stood still"
+        return parse(answer)
+
+    monkeypatch.setattr(scrape, "parse_counters", slow)
+    sampling = asyncio.create_task(sample_engines((engine(P),), await serve(text(CLAIM_PREFILL))))
+    await asyncio.wait_for(parsing.wait(), 5)
+    went_on.set()
+    assert (await sampling).engines_read == 1
+
+
+async def test_an_object_with_many_engines_that_hang_ends_in_time_and_keeps_what_it_read(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scrape, "DEADLINE_SECONDS", 0.5)
+    turn = iter((text(CLAIM_PREFILL), *[hang] * 30))
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return await next(turn)(request)
+
+    port = await serve(handler)
+    began = asyncio.get_running_loop().time()
+    sample = await sample_engines(tuple(engine(P, ordinal=number) for number in range(30)), port)
+    assert asyncio.get_running_loop().time() - began < 4
+    assert sample.engines_read == 1
