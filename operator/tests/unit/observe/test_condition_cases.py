@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from condition_cases import CASES, Case
+from condition_case import Case
+from condition_cases import CASES
 
 from pdd_operator.observe.conditions import MAX_MESSAGE_CHARACTERS
 from pdd_operator.observe.reasons import ConditionType, Reason

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from condition_case import Case
 from condition_cases import CASES as CONDITION_CASES
-from condition_cases import Case
 from event_cases import CASES, TRUE, EventCase, groups, said
 from observed_world import config_map
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from condition_cases import GIB, SAMPLE, condition, window
+from condition_case import GIB, SAMPLE, condition, window
 from hypothesis import given
 from hypothesis import strategies as st
 

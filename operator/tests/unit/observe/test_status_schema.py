@@ -6,7 +6,8 @@ from typing import Any
 
 import crd
 import pytest
-from condition_cases import CASES, Case
+from condition_case import Case
+from condition_cases import CASES
 from jsonschema import Draft202012Validator, ValidationError
 
 from pdd_operator.observe.reasons import ConditionType
