@@ -200,6 +200,8 @@ class Operator:
                 clusterwide=not namespaces,
                 standalone=True,
                 stop_flag=stop,
+                # Its own would begin with the name of a user that the image need not know.
+                identity=self._identity,  # type: ignore[arg-type]  # a NewType of str that kopf does not export
             )
         )
         expected = (len(watched) + 2) * max(1, len(namespaces))  # pods and PDDeployments, too

@@ -66,6 +66,24 @@ def test_a_created_deployment_gets_everything_and_a_true_status(world: World) ->
     assert operator.terminate() < 5.0
 
 
+# Imported by every Python that finds it first: no user has a name, as in a container whose image does not know user 65532.
+NAMELESS = """
+import os, pwd
+def getpwuid(uid): raise KeyError(f"getpwuid(): uid not found: {uid}")
+pwd.getpwuid = getpwuid
+for name in ("LOGNAME", "USER", "LNAME", "USERNAME"): os.environ.pop(name, None)
+"""
+
+
+def test_a_user_without_a_name_will_do(world: World) -> None:
+    (world.folder / "sitecustomize.py").write_text(NAMELESS)
+    operator = world.operator(forked=False, settings={"PYTHONPATH": str(world.folder)})
+    operator.start()
+    world.deployments.create(cpu_deployment("small"))
+    world.deployments.wait_for_condition("small", "Ready", timeout_seconds=60)
+    assert not [line for line in operator.lines() if line.get("level") in ("warning", "error")]
+
+
 def test_status_says_when_pods_are_not_ready(world: World) -> None:
     world.kubelet.script({"pdserve.io/role": "decode"}, NeverReady())
     world.started()
