@@ -29,7 +29,7 @@ from pdd_e2e.control_plane.fault_rules import (
 from pdd_e2e.operators.deployments import cpu_deployment
 from pdd_e2e.operators.process import OperatorProcess
 
-SEEDS = range(1, 1 + int(os.environ.get("PDD_FAULT_SEEDS", "5")))
+SEEDS = range(1, 1 + int(os.environ.get("PDD_FAULT_SEEDS", "3")))
 OPERATOR, KOPF = "pdd-operator", "kopf"
 CALLS_PER_SECOND, BURST_CALLS, ONE_LOOK_CALLS = 10, 60, 80
 READS, WRITES = ("get", "list"), ("create", "patch", "delete")

@@ -281,7 +281,8 @@ def _reset(request: web.Request, response: web.StreamResponse | None = None) -> 
     """Resets the client's connection, so that it sees no orderly end. What is returned is sent to nobody."""
     if request.transport is not None:
         connection = request.transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if connection is not None:  # None: the client was killed meanwhile
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         request.transport.abort()
     return response if response is not None else web.Response()
 
