@@ -1,7 +1,8 @@
 """Does what ``plan`` decided, one action after the other, and says what came of each. No decisions of its own.
 
-One refused object does not keep the others from being mended. When the API server cannot be reached or asks to wait, the rest is left for
-the next time: nothing is lost by stopping anywhere, because every action is decided anew from what is there.
+One object that is refused, or at which the API server fails, does not keep the others from being mended. When the API server cannot be
+reached or asks to wait, the rest is left for the next time: nothing is lost by stopping anywhere, because every action is decided anew from
+what is there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pdd_operator.observe.outcome import Failure
 
 @dataclass(slots=True)
 class Execution:
-    """``children``: as they are now. ``interrupted``: what stopped it before its end. ``conflict``: look again soon."""
+    """``children``: as they are now. ``interrupted``: what did not go through and may the next time. ``conflict``: look again soon."""
 
     children: dict[ObjectRef, Manifest]
     done: list[Action] = field(default_factory=list)
@@ -41,7 +42,8 @@ def execute(
         except TransientError as error:
             execution.failures.append(Failure(error.reason, str(error), subject_of(action)))
             execution.interrupted = error
-            break
+            if error.concerns_all:
+                break
         except ClusterError as error:
             execution.failures.append(Failure(error.reason, str(error), subject_of(action)))
             execution.conflict = execution.conflict or isinstance(error, ConflictError)

@@ -8,6 +8,7 @@ OperatorError
     ├── AlreadyExistsError        409 on create
     ├── ConflictError             409: another writer was quicker, or the precondition does not hold; look again, then retry
     ├── RefusedError              the same request will be refused again: 400, 405, 415, 422 ...
+    │   │                         and the 500 that an apply gets for a field that is none
     │   ├── ForbiddenError        401, 403
     │   └── QuotaExceededError    403 of a ResourceQuota
     └── TransientError            5xx, timeouts, broken connections; perhaps it was done, perhaps not
@@ -73,6 +74,11 @@ class TransientError(ClusterError):
     def __init__(self, message: str, status: int = 0, retry_after_seconds: float | None = None) -> None:
         super().__init__(message, status)
         self.retry_after_seconds = retry_after_seconds
+
+    @property
+    def concerns_all(self) -> bool:
+        """Whether the next call will fare no better. A 500 without a time to wait may be of one object: a webhook, a conversion."""
+        return self.status != 500 or self.retry_after_seconds is not None
 
 
 class TooManyRequestsError(TransientError):

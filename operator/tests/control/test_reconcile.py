@@ -240,13 +240,31 @@ def test_a_server_that_asks_to_wait_is_not_asked_anything_more(
     assert cluster.writes[-1] == "apply ServiceAccount/small-engine"
 
 
-def test_a_server_that_fails_is_left_alone_but_told_about(
-    cluster: FakeCluster, look: Callable[[], Done | Retry]
+@pytest.mark.parametrize("status", [0, 502, 503, 504])
+def test_a_server_that_is_away_is_left_alone_but_told_about(
+    cluster: FakeCluster, look: Callable[[], Done | Retry], status: int
 ) -> None:
-    cluster.refuse["apply ServiceAccount/small-router"] = TransientError("a webhook is down", 500)
+    cluster.refuse["apply ServiceAccount/small-router"] = TransientError("away", status)
     assert look() == Retry(calls=1, progressed=True)
     assert "apply Role/small-router" not in cluster.writes
     assert "status" in cluster.writes
+
+
+def test_a_server_that_fails_at_one_object_is_asked_for_the_others(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    cluster.refuse["apply StatefulSet/" + _set_name(cluster, look)] = TransientError("a webhook is down", 500)
+    for ref in [ref for ref in cluster.objects if ref.kind in ("Service", "StatefulSet")]:
+        del cluster.objects[ref]
+    cluster.writes.clear()
+    assert look() == Retry(calls=1, progressed=True)
+    applied = [what for what in cluster.writes if what.startswith("apply")]
+    assert len(applied) == 4, "three Services and the other StatefulSet"
+
+
+def _set_name(cluster: FakeCluster, look: Callable[[], Done | Retry]) -> str:
+    look()
+    return name_of(cluster, "StatefulSet", "prefill").name
 
 
 def test_without_the_lease_the_look_ends_at_once(cluster: FakeCluster, look: Callable[[], Done | Retry]) -> None:

@@ -88,6 +88,16 @@ CASES: list[tuple[Exception, type[ClusterError]]] = [
     (answer(400, "BadRequest"), RefusedError),
     (answer(429), TooManyRequestsError),
     (answer(500), TransientError),
+    (
+        answer(500, "", "failed to create typed patch object (a/b; apps/v1, Kind=StatefulSet): .x: not known"),
+        RefusedError,
+    ),
+    (
+        answer(500, "", "failed to convert new object (a/b; apps/v1, Kind=StatefulSet) to proper version: no"),
+        RefusedError,
+    ),
+    (answer(500, "InternalError", "Internal error occurred: failed calling webhook"), TransientError),
+    (answer(503, "", "failed to create typed patch object"), TransientError),
     (answer(504), TransientError),
     (ApiException(status=0, reason="SSLError"), TransientError),
     (urllib3.exceptions.ReadTimeoutError(None, "", "slow"), TransientError),  # type: ignore[arg-type]  # no pool here

@@ -24,6 +24,8 @@ CLIENT_ERRORS = (ApiException, urllib3.exceptions.HTTPError, OSError, ValueError
 """What may come out of a call of the client. ValueError: an answer that is no JSON."""
 
 _MESSAGE_LENGTH = 1024
+_UNTYPED = ("failed to create typed patch object", "failed to convert new object")
+"""How a 500 begins that says that a server-side apply has a field which its kind does not have, or of another type."""
 _BY_STATUS: Mapping[int, Callable[[str, int], ClusterError]] = {
     401: ForbiddenError,
     404: NotFoundError,
@@ -40,6 +42,8 @@ def cluster_error(error: Exception, what: str) -> ClusterError:
     text = f"{what}: {message}"[:_MESSAGE_LENGTH]
     if status == 429:
         return TooManyRequestsError(text, status, retry_after_of(error.headers))
+    if status == 500 and message.startswith(_UNTYPED):
+        return RefusedError(text, status)
     if status == 0 or status >= 500:
         return TransientError(text, status, retry_after_of(error.headers))
     if status == 409:
