@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pdd_operator.errors import TransientError
+from pdd_operator.errors import NotFoundError, TransientError
 from pdd_operator.kube.events import EventRecorder
 from pdd_operator.observe.events import Event
 from pdd_operator.watches import WatchMonitor
@@ -76,6 +76,8 @@ class Store:
         self.created.append(event)
 
     def patch_event(self, namespace: str, name: str, change: Any) -> None:
+        if all(event["metadata"]["name"] != name for event in self.created):
+            raise NotFoundError("expired", 404)
         self.patched.append((name, change["count"]))
 
 
@@ -92,6 +94,20 @@ def test_a_repeat_is_counted_and_not_more_often_than_once_a_minute() -> None:
     assert store.patched == [(store.created[0]["metadata"]["name"], 2)]
     recorder.record(DEPLOYMENT, Event("Stalled", "for another reason"))
     assert len(store.created) == 2
+
+
+def test_a_repeat_of_an_event_that_has_expired_is_written_anew() -> None:
+    store, now = Store(), [datetime(2026, 1, 1, tzinfo=UTC)]
+    recorder = EventRecorder(store, "operator-1", lambda: now[0])
+    event = Event("Stalled", "nothing moves", warning=True)
+    recorder.record(DEPLOYMENT, event)
+    store.created.clear()
+    now[0] += timedelta(hours=2)
+    recorder.record(DEPLOYMENT, event)
+    assert [(one["count"], one["firstTimestamp"]) for one in store.created] == [(1, "2026-01-01T02:00:00Z")]
+    now[0] += timedelta(minutes=2)
+    recorder.record(DEPLOYMENT, event)
+    assert store.patched == [(store.created[0]["metadata"]["name"], 2)]
 
 
 def test_an_event_that_cannot_be_written_stops_nothing() -> None:

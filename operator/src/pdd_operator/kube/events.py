@@ -16,7 +16,7 @@ import structlog
 
 from pdd_operator.api import labels
 from pdd_operator.api.objects import Manifest
-from pdd_operator.errors import ClusterError
+from pdd_operator.errors import ClusterError, NotFoundError
 from pdd_operator.observe.events import Event
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -71,14 +71,20 @@ class EventRecorder:
         before = self._written.get(key)
         if before is not None and (now - before.at).total_seconds() < _REPEAT_SECONDS:
             return
-        if before is not None:
-            change = {"count": before.count + 1, "lastTimestamp": _time(now)}
-            self._store.patch_event(namespace, before.name, change)
+        if before is not None and self._counted_up(namespace, before, now):
             self._remember(key, _Written(before.name, before.count + 1, now))
             return
         name = f"{metadata['name']}.{uuid4().hex[:16]}"
         self._store.create_event(namespace, self._manifest(deployment, event, name, now))
         self._remember(key, _Written(name, 1, now))
+
+    def _counted_up(self, namespace: str, before: _Written, now: datetime) -> bool:
+        """False: the event is gone, as events go after an hour."""
+        try:
+            self._store.patch_event(namespace, before.name, {"count": before.count + 1, "lastTimestamp": _time(now)})
+        except NotFoundError:
+            return False
+        return True
 
     def _remember(self, key: tuple[str, Event], written: _Written) -> None:
         self._written[key] = written
