@@ -1,7 +1,8 @@
 """What has to be done so that the live objects are what was rendered. Pure, and total: ``plan(desired, desired) == ()``.
 
 Touches only objects whose controlling owner is this PDDeployment, by uid. Objects of the same name that are somebody else's, or belong to a
-PDDeployment of the same name that was deleted, are named in ``Plan.foreign`` and left alone.
+PDDeployment of the same name that was deleted, are named in ``Plan.foreign`` and left alone. Which group and role an object has is in its
+name; labels may be copied or lost, and neither costs an engine.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from pdd_operator.api import labels
-from pdd_operator.api.labels import Component
-from pdd_operator.api.names import ObjectRef
+from pdd_operator.api.names import ObjectRef, engine_set_parts, lasting_names
 from pdd_operator.api.objects import (
     Action,
     Apply,
@@ -26,6 +26,8 @@ from pdd_operator.api.objects import (
 )
 from pdd_operator.drift import first_drift
 from pdd_operator.observe.outcome import RolloutPlan
+from pdd_operator.observe.ownership import group_of
+from pdd_operator.observe.ownership import is_owned as is_owned
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +43,21 @@ def plan(
     children: Mapping[ObjectRef, Manifest],
     rollout: RolloutPlan,
     *,
+    name: str,
     uid: str,
     missing_secrets: Collection[str],
 ) -> Plan:
-    """``children``: live objects by reference; ``uid``: of the PDDeployment; ``missing_secrets``: names of Secrets that are not there."""
+    """``children``: live objects by reference; ``name``, ``uid``: of the PDDeployment; ``missing_secrets``: names of Secrets that are not there."""
     foreign = tuple(
         ref for ref in map(ref_of, rendered.manifests) if ref in children and not is_owned(children[ref], uid)
     )
     own = {ref: child for ref, child in children.items() if is_owned(child, uid)}
     actions = (
         *_apply(rendered, own, foreign, missing_secrets),
-        *_scale_old_groups(own, rollout),
-        *_prune(rendered, own, rollout),
+        *_scale_old_groups(own, rollout, name),
+        *_prune(rendered, own, rollout, name),
     )
     return Plan(actions, foreign)
-
-
-def is_owned(child: Manifest, uid: str) -> bool:
-    """Whether the PDDeployment ``uid`` is its controlling owner."""
-    owners = child["metadata"].get("ownerReferences") or ()
-    return any(owner.get("controller") and owner.get("uid") == uid for owner in owners)
 
 
 def _apply(
@@ -106,27 +103,27 @@ def gives_up_replicas(manifest: Manifest, live: Manifest) -> bool:
     )
 
 
-def _scale_old_groups(own: Mapping[ObjectRef, Manifest], rollout: RolloutPlan) -> Iterator[Action]:
+def _scale_old_groups(own: Mapping[ObjectRef, Manifest], rollout: RolloutPlan, name: str) -> Iterator[Action]:
     for ref, live in own.items():
-        if ref.kind != "StatefulSet":
+        parts = engine_set_parts(name, ref.name) if ref.kind == "StatefulSet" else None
+        if parts is None or parts[1] in rollout.finished:
             continue
-        marks = live["metadata"].get("labels") or {}
-        group, role = marks.get(labels.REVISION_GROUP), marks.get(labels.ROLE)
-        if group is None or group in rollout.finished or role not in labels.ENGINE_COMPONENTS:
-            continue
-        wanted = rollout.old_replicas.get((group, Component(role)))
+        role, group = parts
+        wanted = rollout.old_replicas.get((group, role))
         if wanted is not None and wanted != live["spec"].get("replicas", 1):
             yield Scale(ref, wanted, f"revision group {group} gives way to a newer one")
 
 
-def _prune(rendered: Rendered, own: Mapping[ObjectRef, Manifest], rollout: RolloutPlan) -> Iterator[Action]:
+def _prune(rendered: Rendered, own: Mapping[ObjectRef, Manifest], rollout: RolloutPlan, name: str) -> Iterator[Action]:
+    """Of what the operator can have made by its name: a copy under another one is its maker's, whatever else it has in common."""
     desired = frozenset(map(ref_of, rendered.manifests))
+    lasting = lasting_names(name)
     for ref, live in own.items():
         metadata = live["metadata"]
         if ref in desired or metadata.get("deletionTimestamp"):
             continue
-        group = (metadata.get("labels") or {}).get(labels.REVISION_GROUP)
-        if group is None or group == rendered.revision:
-            yield Delete(ref, metadata["uid"], "it is not part of the deployment any more")
-        elif group in rollout.finished:
+        group = group_of(ref, name)
+        if group in rollout.finished:
             yield Delete(ref, metadata["uid"], f"revision group {group} is finished")
+        elif group is None and ref.name in lasting:
+            yield Delete(ref, metadata["uid"], "it is not part of the deployment any more")

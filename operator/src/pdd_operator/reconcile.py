@@ -15,7 +15,7 @@ import structlog
 
 from pdd_operator.actions import Execution, execute, sentence_of
 from pdd_operator.api import labels
-from pdd_operator.api.names import NamespacedName, ObjectRef
+from pdd_operator.api.names import NamespacedName, ObjectRef, engine_set_name
 from pdd_operator.api.objects import Action, Apply, CreateOnce, Manifest, Rendered, ref_of
 from pdd_operator.api.parse import InvalidSpecError, parse_deployment
 from pdd_operator.api.v1alpha1 import PDDeployment
@@ -174,6 +174,7 @@ class Reconciler:
 
     def _act(self, observed: Observed, parsed: PDDeployment, memory: _Memory) -> _Look:
         revision = revision_of(parsed, self._settings)
+        observed = self._with_lost_sets(observed, revision)
         sizes = plan_rollout(parsed.spec, revision, observed)
         if parsed.metadata.annotations.get(labels.RECONCILE) == labels.PAUSED:
             return _Look(observed, parsed, ReconcileOutcome(revision, paused=True, rollout=sizes))
@@ -204,19 +205,41 @@ class Reconciler:
     def _plan(
         self, observed: Observed, rendered: Rendered, sizes: RolloutPlan, missing: Iterable[str], memory: _Memory
     ) -> Plan:
-        uid = observed.deployment["metadata"]["uid"]
-        planned = plan(rendered, observed.children, sizes, uid=uid, missing_secrets=frozenset(missing))
+        meta = observed.deployment["metadata"]
+        planned = plan(
+            rendered,
+            observed.children,
+            sizes,
+            name=meta["name"],
+            uid=meta["uid"],
+            missing_secrets=frozenset(missing),
+        )
         actions = tuple(action for action in planned.actions if not _is_settled(action, observed, memory))
         return replace(planned, actions=actions)
 
-    def _with_unlabelled(self, observed: Observed, rendered: Rendered) -> Observed:
-        """Adds objects of the wanted names that the lists by label did not show: unlabelled by somebody, or somebody else's."""
+    def _with_lost_sets(self, observed: Observed, revision: str) -> Observed:
+        """Adds StatefulSets that lost their labels, of every group known: sizes are decided by what runs, not by what is labelled."""
+        meta = observed.deployment["metadata"]
+        groups = (observed.deployment.get("status") or {}).get("groups") or ()
+        known = {revision, *(str(group.get("revision")) for group in groups)} if groups else set()
+        refs = [
+            ObjectRef("apps/v1", "StatefulSet", engine_set_name(meta["name"], part, group))
+            for group in sorted(known)
+            for part in labels.ENGINE_COMPONENTS
+        ]
+        return self._with_named(observed, refs)
+
+    def _with_named(self, observed: Observed, refs: Iterable[ObjectRef]) -> Observed:
         namespace = observed.deployment["metadata"]["namespace"]
         found = dict(observed.children)
-        for ref in map(ref_of, rendered.manifests):
+        for ref in refs:
             if ref not in found and (live := self._cluster.get(namespace, ref)) is not None:
                 found[ref] = live
         return replace(observed, children=found)
+
+    def _with_unlabelled(self, observed: Observed, rendered: Rendered) -> Observed:
+        """Adds objects of the wanted names that the lists by label did not show: unlabelled by somebody, or somebody else's."""
+        return self._with_named(observed, map(ref_of, rendered.manifests))
 
     def _missing_secrets(self, observed: Observed, rendered: Rendered, memory: _Memory) -> list[str]:
         """By dry run, as the operator may not read them: at first sight, at each resync, and while one may still be collected."""

@@ -50,7 +50,7 @@ RENDERED = Rendered("111111", (CONFIG, SET), (KEY, SALT))
 
 def planned(*children: Any, rendered: Rendered = RENDERED, rollout: RolloutPlan = STEADY, missing: str = "") -> Plan:
     found = {ref_of(child): child for child in children}
-    return plan(rendered, found, rollout, uid=UID, missing_secrets=missing.split())
+    return plan(rendered, found, rollout, name="a", uid=UID, missing_secrets=missing.split())
 
 
 def test_what_is_as_desired_needs_nothing() -> None:
@@ -89,15 +89,41 @@ def test_an_object_without_owner_is_not_taken_over_by_its_labels() -> None:
     assert planned(theirs, live(SET)) == Plan((), (ref_of(CONFIG),))
 
 
+NAMES = ("a-prefill", "a-decode", "a-router")
+
+
 def test_only_what_is_ours_is_pruned() -> None:
-    ours, theirs, unowned = (live(owned("Service", f"extra-{n}", uid=u)) for n, u in enumerate((UID, "other", UID)))
+    ours, theirs, unowned = (
+        live(owned("Service", name, uid=u)) for name, u in zip(NAMES, (UID, "other", UID), strict=True)
+    )
     del unowned["metadata"]["ownerReferences"]
     found = planned(live(CONFIG), live(SET), ours, theirs, unowned)
-    assert found.actions == (Delete(ref_of(ours), "uid-of-extra-0", "it is not part of the deployment any more"),)
+    assert found.actions == (Delete(ref_of(ours), "uid-of-a-prefill", "it is not part of the deployment any more"),)
+
+
+@pytest.mark.parametrize("kind", ["Service", "ConfigMap", "StatefulSet"])
+def test_a_copy_under_another_name_is_its_maker_s(kind: str) -> None:
+    copied = live(owned(kind, "a-decode-debug1", group="debug1", role=Component.DECODE))
+    assert planned(live(CONFIG), live(SET), copied).actions == ()
+    everything = RolloutPlan(Replicas(1, 1), {("debug1", Component.DECODE): 0}, frozenset({"debug1", ""}))
+    assert planned(live(CONFIG), live(SET), copied, rollout=everything).actions == ()
+
+
+@pytest.mark.parametrize("mark", [None, "111111"])
+@pytest.mark.parametrize("victim", [OLD_SET, OLD_CONFIG])
+def test_a_label_that_was_lost_or_changed_deletes_nothing(victim: Any, mark: str | None) -> None:
+    """It is the set that serves in the middle of a rollout."""
+    edited = live(victim)
+    edited["metadata"]["labels"] |= {labels.REVISION_GROUP: mark} if mark else {}
+    if mark is None:
+        edited["metadata"]["labels"] = {}
+    assert planned(live(CONFIG), live(SET), edited).actions == ()
+    done = planned(live(CONFIG), live(SET), edited, rollout=RolloutPlan(Replicas(1, 1), finished=frozenset({"000000"})))
+    assert [type(action) for action in done.actions] == [Delete]
 
 
 def test_what_is_being_deleted_is_not_deleted_again() -> None:
-    leaving = live(owned("Service", "extra"))
+    leaving = live(owned("Service", "a-prefill"))
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert planned(live(CONFIG), live(SET), leaving).actions == ()
 

@@ -6,6 +6,7 @@ Each guarantee has a control: the same world with the guard taken out must break
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -37,7 +38,7 @@ def world(strategy: str, prefill: int, decode: int, autoscaled: bool = False) ->
 
 
 def change(some: World) -> None:
-    some.revision = f"rev{int(some.revision[3:]) + 1:03}"
+    some.revision = f"{int(some.revision, 16) + 1:06x}"
 
 
 def step(some: World, chance: random.Random) -> None:
@@ -146,11 +147,11 @@ def _replace_a_pod(*, while_it_shrinks: bool) -> int:
     change(some)
     if while_it_shrinks:
         some.reconcile()
-    del some.pods["rev000", Component.PREFILL, 1]
+    del some.pods["000000", Component.PREFILL, 1]
     some.reconcile()
     some.sync(some.revision, Component.PREFILL)
     some.control(some.revision, Component.PREFILL)
-    some.control("rev000", Component.PREFILL)
+    some.control("000000", Component.PREFILL)
     return some.count(Component.PREFILL)
 
 
@@ -171,8 +172,7 @@ def test_control_without_waiting_for_the_controller_there_is_one_too_many(monkey
 
 
 def _settled(group: rollout.GroupFacts) -> rollout.GroupFacts:
-    roles = {part: RoleFacts(role.set_replicas, True, role.pods, role.ready) for part, role in group.roles.items()}
-    return rollout.GroupFacts(group.revision, roles, group.created, group.was_available, group.has_objects)
+    return replace(group, roles={part: replace(role, settled=True) for part, role in group.roles.items()})
 
 
 def test_control_the_same_seeds_hold_with_all_guards() -> None:

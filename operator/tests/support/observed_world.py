@@ -44,6 +44,13 @@ def parsed(manifest: Manifest) -> PDDeployment:
     return PDDeployment.model_validate({key: value for key, value in manifest.items() if key != "status"})
 
 
+OWNER = {"apiVersion": "pdserve.io/v1alpha1", "kind": "PDDeployment", "name": NAME, "uid": UID, "controller": True}
+
+
+def owned_by(uid: str, kind: str, name: str) -> list[Manifest]:
+    return [{"kind": kind, "name": name, "uid": uid, "controller": True}]
+
+
 def stateful_set(
     component: Component,
     group: str = CURRENT,
@@ -60,6 +67,8 @@ def stateful_set(
         "kind": "StatefulSet",
         "metadata": {
             "name": engine_set_name(NAME, component, group),
+            "uid": f"uid-{engine_set_name(NAME, component, group)}",
+            "ownerReferences": [OWNER],
             "labels": object_labels(NAME, UID, component, group),
             "creationTimestamp": created,
             "generation": generation,
@@ -75,6 +84,7 @@ def config_map(group: str, created: str = LONG_AGO) -> Manifest:
         "kind": "ConfigMap",
         "metadata": {
             "name": f"{NAME}-engine-{group}",
+            "ownerReferences": [OWNER],
             "labels": object_labels(NAME, UID, None, group),
             "creationTimestamp": created,
         },
@@ -87,6 +97,7 @@ def router_deployment(replicas: int = 2, conditions: Iterable[Mapping[str, Any]]
         "kind": "Deployment",
         "metadata": {
             "name": component_name(NAME, Component.ROUTER),
+            "ownerReferences": [OWNER],
             "labels": object_labels(NAME, UID, Component.ROUTER),
             "creationTimestamp": LONG_AGO,
         },
@@ -137,6 +148,9 @@ def pod(
         "metadata": {
             "name": f"{base}-{ordinal}",
             "uid": f"uid-{base}-{ordinal}",
+            "ownerReferences": owned_by(f"uid-{base}", "StatefulSet", base)
+            if not is_router
+            else owned_by(f"uid-{base}-5f9c", "ReplicaSet", f"{base}-5f9c"),
             "labels": object_labels(NAME, UID, component, None if is_router else group),
         },
         "spec": {"containers": [{"name": main, "resources": {} if is_router else {"requests": asked}}]},

@@ -40,7 +40,7 @@ class World:
     """``spec``: overrides as in ``deployment_object``. Checks are for the caller, after every step."""
 
     spec: dict[str, Any]
-    revision: str = "rev000"
+    revision: str = "000000"
     status: dict[str, Any] = field(default_factory=dict)
     sets: dict[tuple[str, Component], Set] = field(default_factory=dict)
     pods: dict[tuple[str, Component, int], PodState] = field(default_factory=dict)

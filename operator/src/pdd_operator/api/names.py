@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
-from pdd_operator.api.labels import Component
+from pdd_operator.api.labels import ENGINE_COMPONENTS, Component
 
 MAX_NAME_LENGTH: Final = 37
 """Longest name of a PDDeployment. Its longest StatefulSet, ``NAME-prefill-GROUP6``, has 15 more, and a StatefulSet's name
 may have 52 characters: the label ``controller-revision-hash`` of its pods adds 11, and a label's value has at most 63."""
 GROUP_LENGTH: Final = 6
+_GROUP: Final = f"[0-9a-f]{{{GROUP_LENGTH}}}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,3 +70,21 @@ def tenant_salt_name(deployment: str) -> str:
 
 def dashboard_name(deployment: str) -> str:
     return f"{deployment}-dashboard"
+
+
+def engine_set_parts(deployment: str, name: str) -> tuple[Component, str] | None:
+    """Role and revision group of the StatefulSet ``name``; None for a name that ``engine_set_name`` never gives."""
+    found = re.fullmatch(rf"{re.escape(deployment)}-({'|'.join(ENGINE_COMPONENTS)})-({_GROUP})", name)
+    return None if found is None else (Component(found[1]), found[2])
+
+
+def engine_config_group(deployment: str, name: str) -> str | None:
+    """Revision group of the ConfigMap ``name``; None for a name that ``engine_group_name`` never gives."""
+    found = re.fullmatch(rf"{re.escape(engine_name(deployment))}-({_GROUP})", name)
+    return None if found is None else found[1]
+
+
+def lasting_names(deployment: str) -> frozenset[str]:
+    """Names of everything that belongs to no revision group."""
+    parts = {component_name(deployment, component) for component in Component}
+    return frozenset((*parts, engine_name(deployment), dashboard_name(deployment)))

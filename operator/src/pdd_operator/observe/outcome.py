@@ -18,7 +18,7 @@ class RolloutPlan:
     """Sizes of every revision group at this moment.
 
     ``replicas``: of the current group, as ``render`` takes them. None: an autoscaler decides. An int for an autoscaled role means that the
-    rollout decides for now, and no HorizontalPodAutoscaler may target the role meanwhile. ``old_replicas``: of StatefulSets of older groups that
+    rollout decides for now, and no HorizontalPodAutoscaler may target the current group's StatefulSet meanwhile. ``old_replicas``: of StatefulSets of older groups that
     should have another size than they may have; what is absent is left alone. ``finished``: older groups that are to be deleted. Older groups that
     are not in it are kept. ``wanted``: pods per role that the deployment as a whole should have. ``available``: the current group has them, ready.
     """

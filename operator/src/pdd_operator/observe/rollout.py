@@ -3,9 +3,12 @@
 Only the current group is rendered; what is left of others is scaled and deleted as this module says, one step per visit:
 nothing is remembered here, so that a visit after a crash decides as the one before would have.
 
-Surge: the new group stands at full size beside the old one, which goes when all wanted pods of the new one are ready.
-InPlace: no role ever has more pods than wanted, all groups and terminating pods together; old pods make room for new ones.
-In both, a group that is neither current nor the best of the old ones goes at once.
+Surge: the new group stands at full size beside the old one, which goes when all wanted pods of the new one are ready. The autoscaler of
+a role stays with the group that serves until then, and the new group has the size of that one.
+InPlace: no role has more pods than wanted, all groups and terminating pods together; old pods make room for new ones, one per role at a
+time and only as far as whole pairs of some group are left. Ready pods of the current group are never given up for older ones.
+In both, a group that is neither current nor the best of the old ones goes at once. A group of which a StatefulSet is nobody's any more
+is left to whoever took its owner away.
 """
 
 from __future__ import annotations
@@ -37,6 +40,21 @@ class Sizes:
         scaling = self.role.autoscaling
         return replicas if scaling is None else max(scaling.min_replicas, min(replicas, scaling.max_replicas))
 
+    def without_a_set(self, found: RoleFacts) -> int:
+        """Of an autoscaled role whose StatefulSet is not there: as many as it had, so that losing the set loses no size."""
+        return self.clamp(max(self.remembered, found.reach) or self.role.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """``replicas``: of the current group. ``targets``: pods per old group and role; a group that is missing here goes."""
+
+    wanted: Mapping[Component, int]
+    replicas: Mapping[Component, int | None]
+    targets: Mapping[str, Mapping[Component, int]]
+    available: bool
+    autoscaled_groups: Mapping[Component, str]
+
 
 def plan_rollout(spec: Spec, revision: str, observed: Observed) -> RolloutPlan:
     """The next step from what is there to ``revision`` alone."""
@@ -59,108 +77,165 @@ def decide(
     """As ``plan_rollout``, from groups. ``was_rolling``: other groups were there when this was last judged."""
     nothing = GroupFacts(revision, dict.fromkeys(ENGINE_COMPONENTS, RoleFacts()))
     current = next((group for group in groups if group.revision == revision), nothing)
-    old = [group for group in groups if group.revision != revision and not group.is_gone]
-    rolling = bool(old) or was_rolling
-    ranked = _best_first(old)
+    others = [group for group in groups if group.revision != revision and not group.is_gone]
+    old = [group for group in others if not group.disowned]
     if strategy is Strategy.IN_PLACE:
-        wanted = {part: _wanted_in_place(sizes[part], part, current, ranked, rolling) for part in ENGINE_COMPONENTS}
-        replicas = {part: _room(sizes[part], wanted[part], part, current, old, rolling) for part in ENGINE_COMPONENTS}
+        step = _in_place(sizes, current, others, bool(others) or was_rolling)
     else:
-        wanted = {part: _wanted_beside(sizes[part], part, current, ranked) for part in ENGINE_COMPONENTS}
-        replicas = {
-            part: None if sizes[part].autoscaled and current.roles[part].size else wanted[part]
-            for part in ENGINE_COMPONENTS
-        }
-    available = all(_is_available(current.roles[part], wanted[part]) for part in ENGINE_COMPONENTS)
-    targets = _old_targets(strategy, current, ranked, wanted, available)
+        step = _surge(sizes, current, _best_first(old))
     return RolloutPlan(
-        replicas=Replicas(prefill=replicas[Component.PREFILL], decode=replicas[Component.DECODE]),
+        replicas=Replicas(
+            prefill=step.replicas[Component.PREFILL],
+            decode=step.replicas[Component.DECODE],
+            autoscaled_groups=step.autoscaled_groups,
+        ),
         old_replicas={
-            (group.revision, part): targets[group.revision][part]
+            (group.revision, part): step.targets[group.revision][part]
             for group in old
-            if group.revision in targets
+            if group.revision in step.targets
             for part in ENGINE_COMPONENTS
-            if targets[group.revision][part] < group.roles[part].size
+            if step.targets[group.revision][part] < group.roles[part].size
         },
-        finished=frozenset(group.revision for group in old if group.has_objects) - set(targets),
-        wanted=wanted,
-        available=available,
+        finished=frozenset(group.revision for group in old if group.has_objects) - set(step.targets),
+        wanted=step.wanted,
+        available=step.available,
     )
 
 
-def _is_available(role: RoleFacts, wanted: int) -> bool:
+def _is_available(current: GroupFacts, wanted: Mapping[Component, int]) -> bool:
     # A set that is not there yet is not available even where no pod is wanted: the old group goes only for something.
-    return role.set_replicas is not None and role.ready >= wanted
+    return all(
+        current.roles[part].set_replicas is not None and current.roles[part].ready >= wanted[part]
+        for part in ENGINE_COMPONENTS
+    )
 
 
 def _best_first(old: Sequence[GroupFacts]) -> list[GroupFacts]:
-    """Old groups by what is lost with them: once available before never, then by ready pairs, then newest."""
+    """Old groups by what is lost with them: once available before never, then by what serves, then newest."""
     newest_first = sorted(old, key=lambda group: (group.created, group.revision), reverse=True)
-    return sorted(newest_first, key=lambda group: (group.served, group.pairs), reverse=True)
+    return sorted(newest_first, key=lambda group: (group.served, *_serving(group)), reverse=True)
 
 
-def _wanted_beside(sizes: Sizes, part: Component, current: GroupFacts, ranked: Sequence[GroupFacts]) -> int:
-    """Surge: what the autoscaler has chosen; before it can, as many as the old group has."""
-    if not sizes.autoscaled:
-        return sizes.role.replicas
-    if current.roles[part].size:
-        return current.roles[part].size
-    before = next((group.roles[part].size for group in ranked if group.roles[part].size), sizes.role.replicas)
-    return sizes.clamp(before)
-
-
-def _wanted_in_place(
-    sizes: Sizes, part: Component, current: GroupFacts, ranked: Sequence[GroupFacts], rolling: bool
-) -> int:
-    """InPlace: the size before the rollout, which the status remembers: sets shrink and grow meanwhile."""
-    if not sizes.autoscaled:
-        return sizes.role.replicas
-    here = current.roles[part].size
-    if not rolling:
-        return here or sizes.clamp(sizes.role.replicas)
-    return sizes.clamp(sizes.remembered or here + sum(group.roles[part].size for group in ranked))
-
-
-def _room(
-    sizes: Sizes, wanted: int, part: Component, current: GroupFacts, old: Sequence[GroupFacts], rolling: bool
-) -> int | None:
-    """InPlace: pods of the current group for which old ones have made room."""
-    here = current.roles[part]
-    if sizes.autoscaled and here.size and not rolling:
-        return None
-    room = max(0, wanted - sum(group.roles[part].footprint for group in old))
-    if all(group.roles[part].settled for group in old):
-        return min(wanted, room)
-    # A controller that has not seen its set shrink may still replace a pod: nothing new until it has.
-    return min(wanted, room, here.size)
-
-
-def _old_targets(
-    strategy: Strategy,
-    current: GroupFacts,
-    ranked: Sequence[GroupFacts],
-    wanted: Mapping[Component, int],
-    available: bool,
-) -> dict[str, dict[Component, int]]:
-    """Pods per old group and role; never more than it has. A group that is missing here goes."""
-    if available or not ranked:
-        return {}
-    if strategy is Strategy.SURGE:
-        kept = {
-            group.revision: group
-            for group in (ranked[0], max(ranked, key=lambda group: group.pairs))
-            if _is_worth(group)
-        }
-        return {name: {part: group.roles[part].size for part in ENGINE_COMPONENTS} for name, group in kept.items()}
-    left = {part: max(0, wanted[part] - current.roles[part].ready - 1) for part in ENGINE_COMPONENTS}
-    targets: dict[str, dict[Component, int]] = {}
-    for group in ranked:
-        share = {part: min(left[part], group.roles[part].size) for part in ENGINE_COMPONENTS}
-        if any(share.values()) and _is_worth(group):
-            targets[group.revision] = share
-            left = {part: left[part] - share[part] for part in ENGINE_COMPONENTS}
-    return targets
+def _serving(group: GroupFacts) -> tuple[int, int]:
+    """Whole pairs first; without one, routers send to decode engines alone."""
+    return group.pairs, group.roles[Component.DECODE].ready
 
 
 def _is_worth(group: GroupFacts) -> bool:
-    return group.served or group.pairs > 0
+    return group.served or any(_serving(group))
+
+
+# ---- Surge ------------------------------------------------------------------------------------------------------
+
+
+def _surge(sizes: Mapping[Component, Sizes], current: GroupFacts, ranked: Sequence[GroupFacts]) -> _Step:
+    kept = {group.revision: group for group in ranked[:1] if _is_worth(group)}
+    kept |= {group.revision: group for group in [max(ranked, key=_serving)] if _is_worth(group)} if ranked else {}
+    leading = {
+        part: next((group for group in kept.values() if group.roles[part].size), None) for part in ENGINE_COMPONENTS
+    }
+    wanted = {part: _wanted_beside(sizes[part], part, current, leading[part]) for part in ENGINE_COMPONENTS}
+    available = _is_available(current, wanted)
+    replicas: dict[Component, int | None] = dict(wanted)
+    autoscaled: dict[Component, str] = {}
+    for part in ENGINE_COMPONENTS:
+        leader = None if available else leading[part]
+        if sizes[part].autoscaled and leader is not None:
+            autoscaled[part] = leader.revision
+        elif sizes[part].autoscaled and current.roles[part].size:
+            replicas[part] = None
+        elif sizes[part].autoscaled and sizes[part].remembered:
+            autoscaled[part] = current.revision  # its set is made anew in this visit
+    targets = {
+        name: {part: group.roles[part].size for part in ENGINE_COMPONENTS}
+        for name, group in kept.items()
+        if not available
+    }
+    return _Step(wanted, replicas, targets, available, autoscaled)
+
+
+def _wanted_beside(sizes: Sizes, part: Component, current: GroupFacts, leading: GroupFacts | None) -> int:
+    """What the autoscaler has chosen: for the group that leads as long as there is one."""
+    if not sizes.autoscaled:
+        return sizes.role.replicas
+    if leading is not None:
+        return sizes.clamp(max(leading.roles[part].size, current.roles[part].reach))
+    return current.roles[part].size or sizes.without_a_set(current.roles[part])
+
+
+# ---- InPlace ----------------------------------------------------------------------------------------------------
+
+
+def _in_place(
+    sizes: Mapping[Component, Sizes], current: GroupFacts, others: Sequence[GroupFacts], rolling: bool
+) -> _Step:
+    """``others``: disowned groups too, whose pods hold hardware as well."""
+    wanted = {part: _wanted_in_place(sizes[part], part, current, others, rolling) for part in ENGINE_COMPONENTS}
+    replicas: dict[Component, int | None] = {
+        part: _room(wanted[part], part, current, others) for part in ENGINE_COMPONENTS
+    }
+    autoscaled: dict[Component, str] = {}
+    available = _is_available(current, wanted)
+    ranked = _best_first([group for group in others if not group.disowned])
+    targets = {} if available or not ranked else _old_targets(current, replicas, ranked, wanted)
+    for part in ENGINE_COMPONENTS:
+        if sizes[part].autoscaled and not rolling:
+            if current.roles[part].size:
+                replicas[part] = None
+            elif sizes[part].remembered:
+                autoscaled[part] = current.revision
+    return _Step(wanted, replicas, targets, available, autoscaled)
+
+
+def _wanted_in_place(
+    sizes: Sizes, part: Component, current: GroupFacts, others: Sequence[GroupFacts], rolling: bool
+) -> int:
+    """The size before the rollout, which the status remembers: sets shrink and grow meanwhile."""
+    if not sizes.autoscaled:
+        return sizes.role.replicas
+    here = current.roles[part]
+    if not rolling:
+        return here.size or sizes.without_a_set(here)
+    return sizes.clamp(sizes.remembered or here.size + sum(group.roles[part].size for group in others))
+
+
+def _room(wanted: int, part: Component, current: GroupFacts, others: Sequence[GroupFacts]) -> int:
+    """Pods of the current group for which old ones have made room; never fewer than keep what is ready of it."""
+    here = current.roles[part]
+    room = max(0, wanted - sum(group.roles[part].footprint for group in others))
+    if not all(group.roles[part].settled for group in others):
+        # A controller that has not seen its set shrink may still replace a pod: nothing new until it has.
+        room = min(room, here.size)
+    return min(wanted, max(room, here.reach))
+
+
+def _old_targets(
+    current: GroupFacts,
+    replicas: Mapping[Component, int | None],
+    ranked: Sequence[GroupFacts],
+    wanted: Mapping[Component, int],
+) -> dict[str, dict[Component, int]]:
+    """One pod fewer than the current group can stand in for, and no role further than whole pairs allow."""
+    worth = [group for group in ranked if _is_worth(group)]
+    ready = {part: current.roles[part].ready_within(replicas[part] or 0) for part in ENGINE_COMPONENTS}
+    targets = {group.revision: {part: group.roles[part].size for part in ENGINE_COMPONENTS} for group in worth}
+
+    def pairs() -> int:
+        return min(ready.values()) + sum(_pairs_within(group, targets[group.revision]) for group in worth)
+
+    floor = min(pairs(), max(0, min(wanted.values()) - 1))
+    for part in ENGINE_COMPONENTS:
+        excess = sum(share[part] for share in targets.values()) - max(0, wanted[part] - ready[part] - 1)
+        for group in reversed(worth):
+            share = targets[group.revision]
+            for _ in range(min(excess, share[part])):
+                share[part] -= 1
+                if pairs() < floor:
+                    share[part] += 1
+                    break
+                excess -= 1
+    return {name: share for name, share in targets.items() if any(share.values())}
+
+
+def _pairs_within(group: GroupFacts, share: Mapping[Component, int]) -> int:
+    return min(group.roles[part].ready_within(share[part]) for part in ENGINE_COMPONENTS)

@@ -36,7 +36,7 @@ def render_budget(deployment: PDDeployment, component: Component) -> Manifest:
 
 
 def render_autoscaler(deployment: PDDeployment, component: Component, group: str, autoscaling: Autoscaling) -> Manifest:
-    """Always for the current group: an old one only shrinks."""
+    """``group``: whose StatefulSet it sizes. While another takes over beside it, that is the one that serves."""
     name = deployment.metadata.name
     return {
         "apiVersion": "autoscaling/v2",

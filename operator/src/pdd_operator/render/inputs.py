@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pdd_operator.api.accelerators import Platform as Platform
+from pdd_operator.api.labels import Component
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,11 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Pods of the current revision group. None: somebody else decides (an autoscaler), the field is not sent."""
+    """Pods of the current revision group. None: somebody else decides (an autoscaler), the field is not sent.
+
+    ``autoscaled_groups``: which group's StatefulSet the autoscaler of a role targets although the rollout sends a size for the current one.
+    """
 
     prefill: int | None
     decode: int | None
+    autoscaled_groups: Mapping[Component, str] = field(default_factory=dict)

@@ -73,9 +73,10 @@ def _engines(deployment: PDDeployment, settings: RenderSettings, group: str, rep
         yield render_budget(deployment, component)
         yield render_engine_set(deployment, settings, component, group, count)
         autoscaling = role_of(deployment, component).autoscaling
-        # A size that is given is the rollout's: an autoscaler beside it would undo every step.
-        if autoscaling is not None and count is None:
-            yield render_autoscaler(deployment, component, group, autoscaling)
+        # A size that is given is the rollout's: an autoscaler of the same set would undo every step.
+        target = replicas.autoscaled_groups.get(component, group if count is None else None)
+        if autoscaling is not None and target is not None:
+            yield render_autoscaler(deployment, component, target, autoscaling)
 
 
 def _router(deployment: PDDeployment, settings: RenderSettings) -> Iterator[Manifest]:

@@ -155,8 +155,8 @@ def test_an_autoscaler_owns_the_size_once_the_set_is_there() -> None:
 
 def test_a_new_group_of_an_autoscaled_role_starts_as_large_as_the_old_one_within_bounds() -> None:
     old = group("a", facts(5, 5), available=True)
-    assert decide(SURGE, "b", scaled(), (old,)).replicas == Replicas(5, 5)
-    assert decide(SURGE, "b", scaled(high=4), (old,)).replicas == Replicas(4, 4)
+    assert decide(SURGE, "b", scaled(), (old,)).replicas == Replicas(5, 5, {P: "a", D: "a"})
+    assert decide(SURGE, "b", scaled(high=4), (old,)).replicas == Replicas(4, 4, {P: "a", D: "a"})
 
 
 def test_an_autoscaler_does_nothing_at_zero_so_the_operator_raises_it() -> None:
