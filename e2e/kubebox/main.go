@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	_ "time/tzdata" // CronJobs name time zones, and a node image may have no zone files
 
 	"github.com/spf13/cobra"
@@ -37,6 +39,7 @@ var programs = map[string]func() int{
 	"kubeadm":                 runKubeadm,
 	"kubectl":                 command(kubectl.NewDefaultKubectlCommand),
 	"kubelet":                 func() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) },
+	"pause":                   runPause,
 }
 
 func command(make func() *cobra.Command) func() int {
@@ -53,6 +56,14 @@ func runKubeadm() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	return 0
+}
+
+// runPause holds a pod's namespaces open, as the first process of each.
+func runPause() int {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGINT, syscall.SIGTERM)
+	<-ended
 	return 0
 }
 

@@ -1,0 +1,110 @@
+"""A Docker engine on this machine: one that runs is used, else one is installed from Debian's packages and started.
+
+Only what was started here is ended here: its process id lies in the state folder. Must not touch an engine of somebody else's.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from pdd_e2e.cluster.errors import ClusterError
+from pdd_e2e.cluster.shell import run, succeeds
+from pdd_e2e.control_plane.binaries import Say
+
+NODE_FILES = Path(__file__).parents[3] / "kind" / "node"
+RUNC = "runc-without-sys-resource"
+PACKAGES = ("docker.io", "iptables", "iproute2", "jq", "debootstrap")
+_CAP_SYS_RESOURCE = 24
+_SETTINGS = Path("/etc/docker/daemon.json")
+_WRAPPER = Path("/usr/local/sbin") / RUNC
+_START_TIMEOUT_SECONDS = 60
+_POLL_SECONDS = 0.3
+
+
+def ensure_docker(state: Path, say: Say) -> None:
+    """Returns when `docker info` answers. Raises ClusterError where that cannot be had."""
+    if succeeds(["docker", "info"]):
+        return
+    if os.geteuid() != 0:
+        raise ClusterError("no Docker engine answers: start one, or run this as root on Debian to have one installed")
+    _install(say)
+    _configure()
+    say("starting a Docker engine")
+    log = state / "dockerd.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(  # Debian's dockerd
+            ["dockerd"],  # noqa: S607  # from PATH
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    _pid_file(state).write_text(str(process.pid))
+    deadline = time.monotonic() + _START_TIMEOUT_SECONDS
+    while not succeeds(["docker", "info"]):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise ClusterError(f"dockerd did not start; its log is {log}: {log.read_text()[-1000:]}")
+        time.sleep(_POLL_SECONDS)
+
+
+def stop_docker(state: Path, say: Say) -> None:
+    """Ends the engine that `ensure_docker` started, if it did and it still runs."""
+    file = _pid_file(state)
+    if not file.exists():
+        return
+    pid = int(file.read_text())
+    if _is_dockerd(pid):
+        say("stopping the Docker engine that was started for this")
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + _START_TIMEOUT_SECONDS
+        while _is_dockerd(pid) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        if _is_dockerd(pid):
+            raise ClusterError(f"dockerd ({pid}) does not end")
+    file.unlink()
+
+
+def lacks_sys_resource(status: str) -> bool:
+    """Whether a process with this /proc/PID/status can never have CAP_SYS_RESOURCE."""
+    bounding = next(line.split()[1] for line in status.splitlines() if line.startswith("CapBnd:"))
+    return not int(bounding, 16) >> _CAP_SYS_RESOURCE & 1
+
+
+def _pid_file(state: Path) -> Path:
+    return state / "dockerd.pid"
+
+
+def _is_dockerd(pid: int) -> bool:
+    try:
+        parts = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return parts[0].endswith(b"dockerd") and ") Z " not in stat
+
+
+def _install(say: Say) -> None:
+    if all(shutil.which(name) for name in ("dockerd", "debootstrap", "jq", "iptables")):
+        return
+    if shutil.which("apt-get") is None:
+        raise ClusterError("no Docker engine, and no apt-get to install one: install and start Docker")
+    say(f"installing {', '.join(PACKAGES)}")
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    run(["apt-get", "update", "-qq"], timeout_seconds=300)
+    run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES], env=quiet, timeout_seconds=600)
+
+
+def _configure() -> None:
+    if not lacks_sys_resource(Path("/proc/self/status").read_text()):
+        return
+    shutil.copy(NODE_FILES / RUNC, _WRAPPER)
+    _WRAPPER.chmod(0o755)
+    if _SETTINGS.exists():
+        return
+    _SETTINGS.parent.mkdir(exist_ok=True)
+    runtime = {"runtimes": {RUNC: {"path": str(_WRAPPER)}}, "default-runtime": RUNC}
+    _SETTINGS.write_text(json.dumps(runtime))

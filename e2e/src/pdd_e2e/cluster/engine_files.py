@@ -1,0 +1,61 @@
+"""What engines in pods consist of here: the packages of `connector/.venv` and the demo's model, as folders of this machine.
+
+Nodes mount them (`MOUNTS`), and a namespace gets them as read-only volume claims (`volume_objects`): Pod Security's restricted profile lets
+pods mount claims, and no folder of their node.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from pdd_cli.local.model import default_cache, prepare_model
+from pdd_cli.local.progress import Silent
+from pdd_e2e.cluster.errors import ClusterError
+
+_ENGINE_ENVIRONMENT = Path(__file__).parents[4] / "connector" / ".venv"
+PACKAGES_IN_NODE = "/pdd/packages"
+MODEL_IN_NODE = "/pdd/model"
+PACKAGES_IN_POD = "/opt/vllm/lib/python3.11/site-packages"
+
+
+def engine_mounts() -> dict[str, Path]:
+    """Folders of this machine by where nodes have them; makes the model first if need be. Raises ClusterError, CliError."""
+    python = _ENGINE_ENVIRONMENT / "bin" / "python"
+    packages = _ENGINE_ENVIRONMENT / "lib" / "python3.11" / "site-packages"
+    if not packages.is_dir():
+        raise ClusterError(f"{packages} is missing: run `make setup`")
+    model = asyncio.run(prepare_model(python, default_cache(os.environ), Silent()))
+    for file in model.iterdir():
+        file.chmod(0o644)  # engines in pods are another user
+    return {PACKAGES_IN_NODE: packages, MODEL_IN_NODE: model}
+
+
+def volume_objects(namespace: str) -> list[dict[str, Any]]:
+    """A claim `model` and a claim `vllm` in `namespace`, each bound to a volume of its own."""
+    places = {"model": MODEL_IN_NODE, "vllm": PACKAGES_IN_NODE}
+    return [item for name, path in places.items() for item in _volume(namespace, name, path)]
+
+
+def _volume(namespace: str, name: str, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    common = {"storageClassName": "", "accessModes": ["ReadOnlyMany"]}
+    volume_name = f"{namespace}-{name}"
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": volume_name},
+        "spec": {
+            **common,
+            "capacity": {"storage": "10Gi"},
+            "hostPath": {"path": path, "type": "Directory"},
+            "persistentVolumeReclaimPolicy": "Retain",
+            "claimRef": {"namespace": namespace, "name": name},
+        },
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {**common, "resources": {"requests": {"storage": "10Gi"}}, "volumeName": volume_name},
+    }
+    return volume, claim

@@ -1,0 +1,82 @@
+"""The kind cluster `pdd-e2e` on this machine. Its kubeconfig lies in the state folder, never in the user's own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pdd_e2e.cluster.docker_engine import ensure_docker, stop_docker
+from pdd_e2e.cluster.kubectl import Kubectl
+from pdd_e2e.cluster.node_image import CLASSIC, KIND_FILES, node_image
+from pdd_e2e.cluster.programs import Programs, find_programs
+from pdd_e2e.cluster.shell import run
+from pdd_e2e.control_plane.binaries import Say
+
+NAME = "pdd-e2e"
+_CREATE_TIMEOUT_SECONDS = 400
+_WAIT = "240s"
+_LOAD_TIMEOUT_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class KindProvider:
+    """`mounts`: folders of this machine by where nodes have them. `image`: a node image to use instead of one built here."""
+
+    state: Path
+    mounts: Mapping[str, Path]
+    say: Say
+    image: str | None = None
+
+    def up(self) -> Kubectl:
+        """Minutes the first time, seconds where it runs already. Raises ClusterError, ControlPlaneError."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        ensure_docker(self.state, self.say)
+        programs = find_programs(say=self.say)
+        if NAME not in self._kind(programs, "get", "clusters").split():
+            self._create(programs)
+        return Kubectl(programs.path("kubectl"), self.kubeconfig, f"kind-{NAME}")
+
+    def down(self) -> None:
+        """Deletes the cluster, and ends the Docker engine if it was started for this. Images stay for the next time."""
+        programs = find_programs(say=self.say)
+        self._kind(programs, "delete", "cluster", "--name", NAME)
+        stop_docker(self.state, self.say)
+
+    def load(self, *images: str) -> None:
+        """Through an archive: only kind's own node images can be asked what they have."""
+        programs = find_programs(say=self.say)
+        self.say(f"loading {len(images)} images into the cluster")
+        archive = self.state / "images.tar"
+        try:
+            run(["docker", "save", "-o", archive, *images], timeout_seconds=_LOAD_TIMEOUT_SECONDS)
+            self._kind(programs, "load", "image-archive", str(archive), "--name", NAME)
+        finally:
+            archive.unlink(missing_ok=True)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Of this cluster alone."""
+        return self.state / "kubeconfig"
+
+    def _create(self, programs: Programs) -> None:
+        image = self.image or node_image(programs, self.state, self.say)
+        base = yaml.safe_load((KIND_FILES / "kind.yaml").read_text())
+        config = self.state / "kind.yaml"
+        config.write_text(yaml.safe_dump(cluster_config(base, self.mounts, built_here=self.image is None)))
+        self.say(f"creating the kind cluster {NAME} (a minute or two)")
+        self._kind(programs, "create", "cluster", "--config", str(config), "--image", image, "--wait", _WAIT)
+
+    def _kind(self, programs: Programs, *arguments: str) -> str:
+        env = {**CLASSIC, "KUBECONFIG": str(self.kubeconfig)}
+        return run([programs.path("kind"), *arguments], env=env, timeout_seconds=_CREATE_TIMEOUT_SECONDS)
+
+
+def cluster_config(base: Mapping[str, Any], mounts: Mapping[str, Path], *, built_here: bool) -> dict[str, Any]:
+    """`base` with `mounts` read-only in every node. A node image of kind's own brings its network and wants its defaults."""
+    config = {
+        key: value for key, value in base.items() if built_here or key not in ("networking", "kubeadmConfigPatches")
+    }
+    extra = [{"hostPath": str(path), "containerPath": inside, "readOnly": True} for inside, path in mounts.items()]
+    return config | {"nodes": [node | {"extraMounts": extra} for node in base["nodes"]]}

@@ -1,0 +1,98 @@
+"""Finds what a node is made of beside kubebox: containerd, CoreDNS and kind itself. As `control_plane.binaries` does for Kubernetes.
+
+Prebuilt archives beside the repository come first, else Go builds them from the modules in e2e/kind/modules (minutes, once).
+"""
+
+import lzma
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdd_e2e.cluster.errors import ClusterError
+from pdd_e2e.cluster.shell import run
+from pdd_e2e.control_plane.binaries import PREBUILT, Say, cache_folder, find_binaries
+
+MODULES = Path(__file__).parents[3] / "kind" / "modules"
+_BUILD_TIMEOUT_SECONDS = 1800
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A Go program: the folder of its module under e2e/kind/modules, and its package."""
+
+    module: str
+    package: str
+    flags: str = ""
+
+
+_CONTAINERD = "github.com/containerd/containerd/v2"
+_CONTAINERD_VERSION = f"-X {_CONTAINERD}/version.Version=2.4.2"
+PROGRAMS: Mapping[str, Program] = {
+    "containerd": Program("containerd", f"{_CONTAINERD}/cmd/containerd", _CONTAINERD_VERSION),
+    "ctr": Program("containerd", f"{_CONTAINERD}/cmd/ctr", _CONTAINERD_VERSION),
+    "containerd-shim-runc-v2": Program("containerd", f"{_CONTAINERD}/cmd/containerd-shim-runc-v2", _CONTAINERD_VERSION),
+    "coredns": Program("coredns", "github.com/coredns/coredns"),
+    "kind": Program("kind", "sigs.k8s.io/kind"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Where programs are: those of `PROGRAMS` in one folder, those of Kubernetes in another."""
+
+    folder: Path
+    kubernetes: Path
+
+    def path(self, name: str) -> Path:
+        """One of `PROGRAMS`, or one that kubebox holds."""
+        return (self.folder if name in PROGRAMS else self.kubernetes) / name
+
+
+def find_programs(
+    environment: Mapping[str, str] = os.environ,
+    *,
+    say: Say,
+    prebuilt: Path = PREBUILT,
+    modules: Path = MODULES,
+) -> Programs:
+    """All of them, made first if need be. Raises ClusterError or ControlPlaneError saying what is missing and what to do."""
+    kubernetes = find_binaries(environment, say=say)
+    if not os.access(kubernetes.folder / "kubebox", os.X_OK):
+        raise ClusterError(f"{kubernetes.folder} has no kubebox, which nodes are built from: unset KUBEBUILDER_ASSETS")
+    folder = cache_folder(environment) / "kind" / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, program in PROGRAMS.items():
+        if not os.access(folder / name, os.X_OK):
+            _make(folder / name, program, prebuilt / f"{name}.xz", modules, say)
+    return Programs(folder, kubernetes.folder)
+
+
+def _make(kept: Path, program: Program, archive: Path, modules: Path, say: Say) -> None:
+    """Appears by a rename, never half; two runs at once do the work twice and agree."""
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+        target = Path(folder) / kept.name
+        if archive.is_file():
+            say(f"unpacking {archive.name} (once)")
+            with lzma.open(archive) as packed, target.open("wb") as file:
+                shutil.copyfileobj(packed, file, 1 << 20)
+        else:
+            _build(target, program, modules, say)
+        target.chmod(0o755)
+        target.replace(kept)
+
+
+def _build(target: Path, program: Program, modules: Path, say: Say) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise ClusterError(f"no {target.name}: install Go to build it from {modules / program.module}")
+    say(f"building {target.name} from {modules / program.module} (once, some minutes)")
+    flags = ["-trimpath", "-buildvcs=false", "-tags", "no_btrfs no_devmapper no_zfs"]
+    run(
+        [go, "build", *flags, "-ldflags", f"-s -w {program.flags}", "-o", target, program.package],
+        cwd=modules / program.module,
+        env={"CGO_ENABLED": "0"},
+        timeout_seconds=_BUILD_TIMEOUT_SECONDS,
+    )
