@@ -22,10 +22,14 @@ from pdd_operator.observe.outcome import Failure
 
 @dataclass(slots=True)
 class Execution:
-    """``children``: as they are now. ``interrupted``: what did not go through and may the next time. ``conflict``: look again soon."""
+    """``children``: as they are now. ``interrupted``: what did not go through and may the next time. ``conflict``: look again soon.
+
+    ``made``: Secrets that were not there.
+    """
 
     children: dict[ObjectRef, Manifest]
     done: list[Action] = field(default_factory=list)
+    made: list[SecretOnce] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     interrupted: TransientError | None = None
     conflict: bool = False
@@ -38,7 +42,7 @@ def execute(
     execution = Execution(dict(children))
     for action in actions:
         try:
-            _act(cluster, deployment, execution.children, action)
+            _act(cluster, deployment, execution, action)
         except TransientError as error:
             execution.failures.append(Failure(error.reason, str(error), subject_of(action)))
             execution.interrupted = error
@@ -63,8 +67,8 @@ def subject_of(action: Action) -> ObjectRef:
             return ref
 
 
-def _act(cluster: Cluster, deployment: Manifest, children: dict[ObjectRef, Manifest], action: Action) -> None:
-    namespace = deployment["metadata"]["namespace"]
+def _act(cluster: Cluster, deployment: Manifest, execution: Execution, action: Action) -> None:
+    namespace, children = deployment["metadata"]["namespace"], execution.children
     match action:
         case Apply(manifest):
             children[ref_of(manifest)] = cluster.apply(namespace, manifest)
@@ -76,7 +80,8 @@ def _act(cluster: Cluster, deployment: Manifest, children: dict[ObjectRef, Manif
             cluster.delete(namespace, ref, uid)
             children.pop(ref, None)
         case CreateOnce(secret):
-            cluster.create_secret(namespace, secret_manifest(secret, deployment, children))
+            if cluster.create_secret(namespace, secret_manifest(secret, deployment, children)):
+                execution.made.append(secret)
 
 
 def secret_manifest(secret: SecretOnce, deployment: Manifest, children: Mapping[ObjectRef, Manifest]) -> Manifest:

@@ -16,7 +16,7 @@ import structlog
 from pdd_operator.actions import Execution, execute, sentence_of
 from pdd_operator.api import labels
 from pdd_operator.api.names import NamespacedName, ObjectRef, engine_set_name
-from pdd_operator.api.objects import Action, Apply, CreateOnce, Manifest, Rendered, ref_of
+from pdd_operator.api.objects import Action, Apply, Manifest, Rendered, ref_of
 from pdd_operator.api.parse import InvalidSpecError, parse_deployment
 from pdd_operator.api.v1alpha1 import PDDeployment
 from pdd_operator.errors import ClusterError, LeaseLostError, OperatorError, TransientError
@@ -34,15 +34,13 @@ from pdd_operator.plan import Plan, plan
 from pdd_operator.render.inputs import ClusterFacts, RenderSettings
 from pdd_operator.render.manifests import render
 from pdd_operator.render.revision import revision_of
+from pdd_operator.secret_presence import SecretMemory, look_for_secrets, name_of, owner_of, uid_of
 from pdd_operator.workqueue import Done, Retry
 
 _log = structlog.stdlib.get_logger(__name__)
 
 REFUSED_AGAIN_SECONDS = 30.0
 UNFINISHED_AGAIN_SECONDS = 30.0
-SECRET_AGAIN_SECONDS = 5.0
-SECRET_DOUBT_SECONDS = 60.0
-"""How long after its owner was made anew a Secret may still fall to garbage collection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +53,10 @@ class Clocks:
 
 @dataclass(slots=True)
 class _Memory:
-    """Of one PDDeployment, since this process began."""
+    """Of one PDDeployment, since this process began: another one of its name is another one."""
 
-    secrets_seen: dict[str, float] = field(default_factory=dict)
-    doubt_until: float = float("-inf")
+    uid: str
+    secrets: SecretMemory = field(default_factory=SecretMemory)
     settled: dict[ObjectRef, tuple[str, str]] = field(default_factory=dict)
     """Objects whose apply changed nothing although they seemed to differ: hash and version of then."""
 
@@ -71,7 +69,8 @@ class _Look:
     parsed: PDDeployment | None
     outcome: ReconcileOutcome
     done: tuple[Action, ...] = ()
-    replaced_keys: tuple[str, ...] = ()
+    told: tuple[Event, ...] = ()
+    again_seconds: float | None = None
     interrupted: TransientError | None = None
     conflict: bool = False
 
@@ -133,12 +132,17 @@ class Reconciler:
             with self._lock:
                 self._memories.pop(key, None)
             return "gone", Done(gone=True)
-        with self._lock:
-            memory = self._memories.setdefault(key, _Memory())
+        memory = self._memory(key, deployment["metadata"]["uid"])
         look = self._look(self._gather(key, deployment), memory)
         if look.interrupted is None or look.interrupted.retry_after_seconds is None:
             self._tell(look)  # a server that asks to wait is not even told
-        return self._verdict(look, memory)
+        return self._verdict(look)
+
+    def _memory(self, key: NamespacedName, uid: str) -> _Memory:
+        with self._lock:
+            if self._memories.setdefault(key, _Memory(uid)).uid != uid:
+                self._memories[key] = _Memory(uid)
+            return self._memories[key]
 
     def _gather(self, key: NamespacedName, deployment: Manifest) -> Observed:
         began = self._clocks.monotonic()
@@ -180,8 +184,9 @@ class Reconciler:
             return _Look(observed, parsed, ReconcileOutcome(revision, paused=True, rollout=sizes))
         rendered = render(parsed, self._settings, self._facts(), sizes.replicas)
         observed = self._with_unlabelled(observed, rendered)
-        missing = self._missing_secrets(observed, rendered, memory)
-        planned = self._plan(observed, rendered, sizes, missing, memory)
+        monotonic = self._clocks.monotonic()
+        secrets = look_for_secrets(self._cluster, observed, rendered, memory.secrets, monotonic, self._resync_seconds)
+        planned = self._plan(observed, rendered, sizes, secrets.missing, memory)
         execution = execute(self._cluster, observed.deployment, observed.children, planned.actions)
         self._remember(observed, execution, memory)
         failures = (*execution.failures, *map(_foreign, planned.foreign))
@@ -191,7 +196,8 @@ class Reconciler:
             parsed,
             outcome,
             tuple(execution.done),
-            _replaced_keys(observed, execution),
+            (*map(_key_replaced, _replaced_keys(observed, execution)), *map(_secret_found, secrets.found)),
+            secrets.again_seconds,
             execution.interrupted,
             execution.conflict,
         )
@@ -241,28 +247,13 @@ class Reconciler:
         """Adds objects of the wanted names that the lists by label did not show: unlabelled by somebody, or somebody else's."""
         return self._with_named(observed, map(ref_of, rendered.manifests))
 
-    def _missing_secrets(self, observed: Observed, rendered: Rendered, memory: _Memory) -> list[str]:
-        """By dry run, as the operator may not read them: at first sight, at each resync, and while one may still be collected."""
-        namespace, now = observed.deployment["metadata"]["namespace"], self._clocks.monotonic()
-        missing = []
-        for secret in rendered.secrets:
-            name = secret.manifest["metadata"]["name"]
-            orphaned = secret.owner is not None and secret.owner not in observed.children
-            seen_at = memory.secrets_seen.get(name, float("-inf"))
-            if now - seen_at < self._resync_seconds and not orphaned and now > memory.doubt_until:
-                continue
-            if self._cluster.create_secret(namespace, secret.manifest, dry_run=True):
-                missing.append(name)
-                continue
-            memory.secrets_seen[name] = now
-            if orphaned:  # it goes with its former owner, at a time of the garbage collector's choosing
-                memory.doubt_until = now + SECRET_DOUBT_SECONDS
-        return missing
-
     def _remember(self, observed: Observed, execution: Execution, memory: _Memory) -> None:
         unchanged = observed.deployment["metadata"].get("generation") == observed.deployment.get("status", {}).get(
             "observedGeneration"
         )
+        for secret in execution.made:
+            made_for = owner_of(secret, replace(observed, children=execution.children))
+            memory.secrets.note_made(name_of(secret), uid_of(made_for), self._clocks.monotonic())
         for action in execution.done:
             if not isinstance(action, Apply):
                 continue
@@ -290,10 +281,10 @@ class Reconciler:
             _log.warning("Could not reconcile an object", reason=failure.reason, error=failure.message)
         if status != before:
             self._cluster.apply_status(key, status)
-        for event in (*events_between(before, status, look.done), *map(_key_replaced, look.replaced_keys)):
+        for event in (*events_between(before, status, look.done), *look.told):
             self._events.record(deployment, event)
 
-    def _verdict(self, look: _Look, memory: _Memory) -> tuple[str, Done | Retry]:
+    def _verdict(self, look: _Look) -> tuple[str, Done | Retry]:
         outcome = look.outcome
         if look.interrupted is not None:
             return "retried", Retry(
@@ -308,8 +299,7 @@ class Reconciler:
         if outcome.paused:
             return "paused", Done()
         again = None if outcome.rollout is not None and outcome.rollout.available else UNFINISHED_AGAIN_SECONDS
-        if self._clocks.monotonic() < memory.doubt_until:
-            again = SECRET_AGAIN_SECONDS
+        again = min(filter(None, (again, look.again_seconds)), default=None)
         return "changed" if look.done else "unchanged", Done(again_seconds=again)
 
 
@@ -345,7 +335,7 @@ def _replaced_keys(observed: Observed, execution: Execution) -> tuple[str, ...]:
         for ref, child in observed.children.items()
         if ref.kind == "StatefulSet"
     }
-    made = (action.secret.manifest["metadata"] for action in execution.done if isinstance(action, CreateOnce))
+    made = (secret.manifest["metadata"] for secret in execution.made)
     return tuple(
         metadata["name"] for metadata in made if metadata.get("labels", {}).get(labels.REVISION_GROUP) in groups
     )
@@ -354,3 +344,11 @@ def _replaced_keys(observed: Observed, execution: Execution) -> tuple[str, ...]:
 def _key_replaced(name: str) -> Event:
     message = f"Secret {name} was gone and has new content: engines that started before refuse claims until restarted"
     return Event(EventReason.CLAIM_KEY_REPLACED.value, message, warning=True)
+
+
+def _secret_found(name: str) -> Event:
+    message = (
+        f"Secret {name} was there before anything that uses it, and its content is used: whoever made it knows that. If nobody should, "
+        f"delete it; a new one is made. One that is left of a former PDDeployment of this name is replaced by itself"
+    )
+    return Event(EventReason.SECRET_FOUND.value, message, warning=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,13 +12,14 @@ import pytest
 from pdd_operator.api import labels
 from pdd_operator.api.names import NamespacedName, ObjectRef
 from pdd_operator.api.objects import ref_of
-from pdd_operator.errors import ForbiddenError, LeaseLostError, TooManyRequestsError, TransientError
+from pdd_operator.errors import ForbiddenError, LeaseLostError, QuotaExceededError, TooManyRequestsError, TransientError
 from pdd_operator.kube.events import EventRecorder
 from pdd_operator.kube.kinds import Kind
 from pdd_operator.metrics import Metrics
 from pdd_operator.observe.observed import Observed, ReuseWindow
-from pdd_operator.reconcile import REFUSED_AGAIN_SECONDS, SECRET_AGAIN_SECONDS, Clocks, Reconciler
+from pdd_operator.reconcile import REFUSED_AGAIN_SECONDS, Clocks, Reconciler
 from pdd_operator.render.inputs import Images, Platform, RenderSettings
+from pdd_operator.secret_presence import DOUBT_AGAIN_SECONDS, DOUBT_SECONDS
 from pdd_operator.workqueue import Done, Retry
 
 KEY = NamespacedName("agents", "small")
@@ -39,10 +40,18 @@ class FakeCluster:
         self.deployment: Any = {
             "apiVersion": labels.API_VERSION,
             "kind": labels.KIND,
-            "metadata": {"name": "small", "namespace": "agents", "uid": "uid-1", "generation": 1},
+            "metadata": {
+                "name": "small",
+                "namespace": "agents",
+                "uid": "uid-1",
+                "generation": 1,
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
             "spec": copy.deepcopy(SPEC),
         }
         self.objects: dict[ObjectRef, Any] = {}
+        self.clock = Clock()
+        self.pods: tuple[Any, ...] = ()
         self.secrets: set[str] = set()
         self.writes: list[str] = []
         self.dry_runs: list[str] = []
@@ -59,7 +68,7 @@ class FakeCluster:
         )
 
     def list_pods(self, key: NamespacedName) -> tuple[Any, ...]:
-        return ()
+        return copy.deepcopy(self.pods)
 
     def get(self, namespace: str, ref: ObjectRef) -> Any:
         return copy.deepcopy(self.objects.get(ref))
@@ -74,7 +83,9 @@ class FakeCluster:
         if before is not None and _content(before) == _content(stored):
             return copy.deepcopy(before)
         self.version += 1
-        stored["metadata"] |= {"uid": f"uid-{ref}", "resourceVersion": str(self.version)}
+        made = {"uid": f"uid-{ref}-{self.version}", "creationTimestamp": self.clock.utc().isoformat()}
+        kept = made if before is None else {key: before["metadata"][key] for key in made}
+        stored["metadata"] |= kept | {"resourceVersion": str(self.version)}
         self.objects[ref] = stored
         return copy.deepcopy(stored)
 
@@ -91,10 +102,13 @@ class FakeCluster:
         name = manifest["metadata"]["name"]
         if dry_run:
             self.dry_runs.append(name)
+            if (error := self.refuse.get(f"dry-run {name}")) is not None:
+                raise error
             return name not in self.secrets
         self._write(f"secret {name}")
+        is_new = name not in self.secrets
         self.secrets.add(name)
-        return True
+        return is_new
 
     def apply_status(self, key: NamespacedName, status: Mapping[str, Any]) -> Any:
         self._write("status")
@@ -123,6 +137,7 @@ def _content(item: Any) -> Any:
     found = copy.deepcopy(item)
     found["metadata"].pop("uid", None)
     found["metadata"].pop("resourceVersion", None)
+    found["metadata"].pop("creationTimestamp", None)
     return found
 
 
@@ -133,6 +148,9 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
+    def utc(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.now)
+
 
 @pytest.fixture
 def cluster() -> FakeCluster:
@@ -140,14 +158,17 @@ def cluster() -> FakeCluster:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock(cluster: FakeCluster) -> Clock:
+    return cluster.clock
 
 
 @pytest.fixture
-def look(cluster: FakeCluster, clock: Clock) -> Callable[[], Done | Retry]:
-    def now() -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC)
+def look(cluster: FakeCluster) -> Callable[[], Done | Retry]:
+    return looks_of_a_new_process(cluster)
+
+
+def looks_of_a_new_process(cluster: FakeCluster) -> Callable[[], Done | Retry]:
+    clock = cluster.clock
 
     def saw(observed: Observed, read_at: float) -> None:
         assert read_at <= clock.now
@@ -155,9 +176,9 @@ def look(cluster: FakeCluster, clock: Clock) -> Callable[[], Done | Retry]:
     reconciler = Reconciler(
         cluster,
         SETTINGS,
-        EventRecorder(cluster, "test", now),
+        EventRecorder(cluster, "test", clock.utc),
         Metrics(),
-        Clocks(now, clock),
+        Clocks(clock.utc, clock),
         resync_seconds=RESYNC_SECONDS,
         reuse=lambda key: ReuseWindow(None, None),
         saw=saw,
@@ -204,11 +225,111 @@ def test_a_secret_whose_owner_was_made_anew_is_watched_until_it_cannot_be_collec
     del cluster.objects[name_of(cluster, "ConfigMap", "engine")]
     found = look()
     assert isinstance(found, Done)
-    assert found.again_seconds == SECRET_AGAIN_SECONDS
-    cluster.secrets = {name for name in cluster.secrets if "claim" not in name}  # the garbage collector
-    clock.now += SECRET_AGAIN_SECONDS
+    assert found.again_seconds == DOUBT_AGAIN_SECONDS
+    clock.now += DOUBT_AGAIN_SECONDS
     look()
-    assert any("claim" in name for name in cluster.secrets)
+    cluster.secrets = {name for name in cluster.secrets if "claim" not in name}  # the garbage collector
+    clock.now += DOUBT_AGAIN_SECONDS
+    looks_of_a_new_process(cluster)()
+    assert any("claim" in name for name in cluster.secrets), "a restart does not forget it"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_salt_of_a_predecessor_is_watched_until_it_cannot_be_collected_any_more(
+    cluster: FakeCluster, clock: Clock, look: Callable[[], Done | Retry], restarted: bool
+) -> None:
+    """Deleted and made anew between two looks: nothing tells but the uid."""
+    look()
+    look()
+    cluster.objects.clear()
+    created = (clock.utc() + timedelta(seconds=1)).isoformat()
+    cluster.deployment["metadata"] |= {"uid": "uid-2", "creationTimestamp": created}
+    cluster.writes.clear()
+    found = look()
+    assert isinstance(found, Done)
+    assert found.again_seconds == DOUBT_AGAIN_SECONDS
+    assert "event SecretFound" in cluster.writes
+    cluster.secrets.discard("small-tenant-salt")  # the garbage collector
+    clock.now += DOUBT_AGAIN_SECONDS
+    (looks_of_a_new_process(cluster) if restarted else look)()
+    assert "small-tenant-salt" in cluster.secrets
+
+
+def test_what_is_left_of_a_predecessor_keeps_the_doubt_alive(
+    cluster: FakeCluster, clock: Clock, look: Callable[[], Done | Retry]
+) -> None:
+    look()
+    service = name_of(cluster, "Service", "router")
+    left = copy.deepcopy(cluster.objects[service])
+    left["metadata"] |= {"name": "small-left"}
+    left["metadata"]["ownerReferences"][0]["uid"] = "uid-0"
+    cluster.objects[ObjectRef("v1", "Service", "small-left")] = left
+    clock.now += 10 * DOUBT_SECONDS
+    again = looks_of_a_new_process(cluster)
+    again()
+    cluster.secrets.discard("small-tenant-salt")
+    again()
+    assert "small-tenant-salt" in cluster.secrets
+    assert "event SecretFound" not in cluster.writes, "it was there, and so was what uses it"
+
+
+def pod_with(secret: str, *, ready: bool, waiting: str = "") -> Any:
+    return {
+        "kind": "Pod",
+        "metadata": {"name": "small-router-0", "uid": "pod", "resourceVersion": "1", "labels": {}},
+        "spec": {"volumes": [{"name": "salt", "secret": {"secretName": secret}}]},
+        "status": {
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [{"name": "router", "state": {"waiting": {"reason": waiting}} if waiting else {}}],
+        },
+    }
+
+
+@pytest.mark.parametrize("waiting", ["ContainerCreating", "CreateContainerConfigError"])
+def test_a_pod_that_waits_for_a_secret_has_it_made(
+    cluster: FakeCluster, clock: Clock, look: Callable[[], Done | Retry], waiting: str
+) -> None:
+    look()
+    clock.now += DOUBT_SECONDS + 1
+    cluster.secrets.discard("small-tenant-salt")
+    look()
+    assert "small-tenant-salt" not in cluster.secrets, "control: it is asked for at the resync only"
+    cluster.pods = (pod_with("small-tenant-salt", ready=False, waiting=waiting),)
+    look()
+    assert "small-tenant-salt" in cluster.secrets
+
+
+FULL = QuotaExceededError("exceeded quota: q", 403)
+
+
+@pytest.mark.parametrize("error", [FULL, ForbiddenError("a policy", 403), TransientError("a webhook", 500)])
+def test_a_refusal_says_nothing_of_whether_a_secret_is_there(
+    cluster: FakeCluster, look: Callable[[], Done | Retry], error: Exception
+) -> None:
+    """A quota is asked before the name is looked up: exactly full, it refuses also what is there."""
+    look()
+    cluster.refuse = {f"dry-run {name}": error for name in cluster.secrets}
+    cluster.pods = tuple(pod_with(name, ready=True) for name in cluster.secrets)
+    del cluster.objects[name_of(cluster, "Service", "router")]
+    cluster.writes.clear()
+    assert isinstance(looks_of_a_new_process(cluster)(), Done)
+    assert "apply Service/small-router" in cluster.writes
+    assert not [what for what in cluster.writes if what.startswith("secret")]
+    assert reconciled(cluster)[0] != "False"
+
+
+def test_a_secret_that_has_no_room_is_said_and_everything_else_is_done(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    cluster.refuse = {"dry-run small-tenant-salt": FULL, "secret small-tenant-salt": FULL}
+    assert look() == Done(calls=1, again_seconds=REFUSED_AGAIN_SECONDS)
+    assert len([what for what in cluster.writes if what.startswith("apply")]) == 17
+    assert reconciled(cluster) == ("False", "QuotaExceeded")
+
+
+def reconciled(cluster: FakeCluster) -> tuple[str, str]:
+    found = next(one for one in cluster.deployment["status"]["conditions"] if one["type"] == "Reconciled")
+    return found["status"], found["reason"]
 
 
 def test_an_invalid_one_touches_nothing_but_its_status(cluster: FakeCluster, look: Callable[[], Done | Retry]) -> None:

@@ -120,6 +120,7 @@ class EventReason(_Meant):
     APPLIED_OBJECTS = "AppliedObjects", "Objects were created or brought back to what the spec asks."
     CREATED_SECRETS = "CreatedSecrets", "Secrets with random content were made."
     CLAIM_KEY_REPLACED = "ClaimKeyReplaced", "A Secret that engines still use was gone and has new content."
+    SECRET_FOUND = "SecretFound", "A Secret was there before anything that uses it, and its content is used as it is."
     DELETED_OBJECTS = "DeletedObjects", "Objects that the spec asks for no longer were deleted."
     SCALED_OLD_REVISION = "ScaledOldRevision", "An older revision made room for the current one."
     SCALED_PREFILL = "ScaledPrefill", "The number of wanted prefill engines changed."
