@@ -54,6 +54,11 @@ def first_drift(desired: Manifest, live: Manifest) -> str | None:
     return _differs(desired, live, ())
 
 
+def template_drift(desired: Manifest, live: Manifest) -> str | None:
+    """As ``first_drift``, of a workload's pod template alone."""
+    return _differs(desired["spec"].get("template"), live["spec"].get("template"), ("spec", "template"))
+
+
 def _differs(desired: Any, live: Any, path: tuple[str, ...]) -> str | None:
     if isinstance(desired, Mapping):
         return _mapping_differs(desired, live, path)

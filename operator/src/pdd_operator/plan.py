@@ -26,16 +26,17 @@ from pdd_operator.api.objects import (
 )
 from pdd_operator.drift import first_drift
 from pdd_operator.observe.outcome import RolloutPlan
-from pdd_operator.observe.ownership import group_of
-from pdd_operator.observe.ownership import is_owned as is_owned
+from pdd_operator.observe.ownership import group_of, is_owned
+from pdd_operator.turns import Held, take_turns
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``actions`` in the order in which they are to be done."""
+    """``actions`` in the order in which they are to be done. ``held``: what waits until the other role's pods are replaced."""
 
     actions: tuple[Action, ...]
     foreign: tuple[ObjectRef, ...]
+    held: tuple[Held, ...] = ()
 
 
 def plan(
@@ -52,12 +53,13 @@ def plan(
         ref for ref in map(ref_of, rendered.manifests) if ref in children and not is_owned(children[ref], uid)
     )
     own = {ref: child for ref, child in children.items() if is_owned(child, uid)}
+    applied, held = take_turns(tuple(_apply(rendered, own, foreign, missing_secrets)), own, name)
     actions = (
-        *_apply(rendered, own, foreign, missing_secrets),
+        *applied,
         *_scale_old_groups(own, rollout, name),
         *_prune(rendered, own, rollout, name),
     )
-    return Plan(actions, foreign)
+    return Plan(actions, foreign, held)
 
 
 def _apply(

@@ -187,10 +187,10 @@ class Reconciler:
         monotonic = self._clocks.monotonic()
         secrets = look_for_secrets(self._cluster, observed, rendered, memory.secrets, monotonic, self._resync_seconds)
         planned = self._plan(observed, rendered, sizes, secrets.missing, memory)
-        execution = execute(self._cluster, observed.deployment, observed.children, planned.actions)
+        execution, held = self._execute(observed, planned)
         self._remember(observed, execution, memory)
         failures = (*execution.failures, *map(_foreign, planned.foreign))
-        outcome = ReconcileOutcome(revision, rollout=sizes, failures=failures, actions=len(planned.actions))
+        outcome = ReconcileOutcome(revision, rollout=sizes, failures=failures, actions=len(planned.actions), held=held)
         return _Look(
             replace(observed, children=execution.children),
             parsed,
@@ -221,7 +221,21 @@ class Reconciler:
             missing_secrets=frozenset(missing),
         )
         actions = tuple(action for action in planned.actions if not _is_settled(action, observed, memory))
-        return replace(planned, actions=actions)
+        held = tuple(one for one in planned.held if not _is_settled(one.apply, observed, memory))
+        return replace(planned, actions=actions, held=held)
+
+    def _execute(self, observed: Observed, planned: Plan) -> tuple[Execution, tuple[ObjectRef, ...]]:
+        """And what still waits: nothing waits for a set that could not be changed, or that needs no change."""
+        execution = execute(self._cluster, observed.deployment, observed.children, planned.actions)
+        changing = {ref_of(action.manifest) for action in execution.done if isinstance(action, Apply)}
+        freed = [one.apply for one in planned.held if one.behind is not None and one.behind not in changing]
+        if freed and execution.interrupted is None:
+            more = execute(self._cluster, observed.deployment, execution.children, freed)
+            execution.children = more.children
+            execution.done += more.done
+            execution.failures += more.failures
+            execution.interrupted, execution.conflict = more.interrupted, execution.conflict or more.conflict
+        return execution, tuple(ref_of(one.apply.manifest) for one in planned.held if one.apply not in freed)
 
     def _with_lost_sets(self, observed: Observed, revision: str) -> Observed:
         """Adds StatefulSets that lost their labels, of every group known: sizes are decided by what runs, not by what is labelled."""
@@ -298,7 +312,8 @@ class Reconciler:
             return "invalid", Done()
         if outcome.paused:
             return "paused", Done()
-        again = None if outcome.rollout is not None and outcome.rollout.available else UNFINISHED_AGAIN_SECONDS
+        finished = outcome.rollout is not None and outcome.rollout.available and not outcome.held
+        again = None if finished else UNFINISHED_AGAIN_SECONDS
         again = min(filter(None, (again, look.again_seconds)), default=None)
         return "changed" if look.done else "unchanged", Done(again_seconds=again)
 

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from pdd_operator.api.labels import ENGINE_COMPONENTS, REVISION_GROUP, Component
+from pdd_operator.api.names import ObjectRef, component_name, engine_set_parts
 from pdd_operator.api.objects import Manifest
 from pdd_operator.api.v1alpha1 import Backend, InstanceFamily, Spec
 from pdd_operator.observe.conditions import NOT_OBSERVED, Condition, Finding, Truth
 from pdd_operator.observe.groups import GroupFacts, condition_of, is_ready, is_terminating, label_of, pods_of
 from pdd_operator.observe.observed import Observed
 from pdd_operator.observe.outcome import Failure, ReconcileOutcome
+from pdd_operator.observe.ownership import disowned_sets, group_of, owned_children
 from pdd_operator.observe.pods import Preflight, Trouble, explain_pod, preflight_of
 from pdd_operator.observe.reasons import ConditionType, Reason
 from pdd_operator.observe.reuse import judge_reuse
@@ -108,7 +110,10 @@ def check_reconciled(situation: Situation) -> Finding:
         return NOT_OBSERVED
     if situation.old_groups:
         return Finding(Truth.UNKNOWN, Reason.ROLLING_OUT, _rolling_message(situation))
-    updating = _updating(situation)
+    updating, held = _updating(situation), ", ".join(sorted(map(str, outcome.held)))
+    if held:
+        message = f"{held} gets its new pod template when the pods of the other role are replaced and ready."
+        return Finding(Truth.UNKNOWN, Reason.ROLLING_OUT, message)
     if updating:
         message = f"Pods of {', '.join(updating)} are being replaced by such as the spec asks for now."
         return Finding(Truth.UNKNOWN, Reason.ROLLING_OUT, message)
@@ -122,9 +127,10 @@ def _updating(situation: Situation) -> list[str]:
     visit: an autoscaler changes specs too, and what it does is no rollout.
     """
     found = []
-    for ref, child in situation.observed.children.items():
-        of_router = ref.kind == "Deployment"
-        of_engines = ref.kind == "StatefulSet" and label_of(child, REVISION_GROUP) == situation.revision
+    name = str(situation.observed.deployment["metadata"]["name"])
+    for ref, child in owned_children(situation.observed).items():
+        of_router = ref.kind == "Deployment" and ref.name == component_name(name, Component.ROUTER)
+        of_engines = ref.kind == "StatefulSet" and group_of(ref, name) == situation.revision
         status = child.get("status") or {}
         seen = int(status.get("observedGeneration") or 0)
         if not (of_router or of_engines) or not seen:
@@ -158,7 +164,13 @@ def _rolling_message(situation: Situation) -> str:
     ready = {part: 0 if current is None else current.roles[part].ready for part in ENGINE_COMPONENTS}
     progress = ", ".join(f"{part} {ready[part]} of {situation.wanted[part]}" for part in ENGINE_COMPONENTS)
     old = ", ".join(group.revision for group in situation.old_groups)
-    return f"Revision {situation.revision} replaces {old}: {progress} of its engines are ready."
+    lost = ", ".join(sorted(map(str, disowned_sets(situation.observed))))
+    told = (
+        f" {lost} lost its ownerReferences, so it is neither scaled nor deleted: restore them (controller: this PDDeployment)."
+        if lost
+        else ""
+    )
+    return f"Revision {situation.revision} replaces {old}: {progress} of its engines are ready.{told}"
 
 
 def check_available(situation: Situation, component: Component) -> Finding:
@@ -166,17 +178,28 @@ def check_available(situation: Situation, component: Component) -> Finding:
     wanted, ready = situation.wanted[component], situation.ready_pods(component)
     if situation.spec is None and not situation.observed.children:
         return NOT_OBSERVED
+    idle = _idle_autoscaler(situation, component)
     if wanted == 0:
         return Finding(
             Truth.FALSE, Reason.SCALED_TO_ZERO, f"No {component} pod is wanted: `spec.{component}.replicas` is 0."
         )
     if ready >= wanted:
-        return Finding(Truth.TRUE, Reason.ALL_READY, f"All {wanted} wanted {component} pods are ready.")
+        return Finding(Truth.TRUE, Reason.ALL_READY, f"All {wanted} wanted {component} pods are ready.{idle}")
     trouble = _worst(situation, component) or _not_created(situation, component)
-    message = f"{ready} of {wanted} {component} pods are ready. {trouble.message}"
+    message = f"{ready} of {wanted} {component} pods are ready. {trouble.message}{idle}"
     if ready >= max(1, wanted - 1):
         return Finding(Truth.TRUE, Reason.MINIMUM_READY, message)
     return Finding(Truth.FALSE, trouble.reason, message)
+
+
+def _idle_autoscaler(situation: Situation, component: Component) -> str:
+    """What keeps the autoscaler of a role from acting, as it says itself; "" where nothing does."""
+    name = component_name(situation.observed.deployment["metadata"]["name"], component)
+    scaler = owned_children(situation.observed).get(ObjectRef("autoscaling/v2", "HorizontalPodAutoscaler", name))
+    active = {} if scaler is None else condition_of(scaler, "ScalingActive")
+    if active.get("status") != "False":
+        return ""
+    return f" HorizontalPodAutoscaler {name} does not act ({active.get('reason')}): {active.get('message')}"
 
 
 def _worst(situation: Situation, component: Component) -> Trouble | None:
@@ -197,10 +220,11 @@ def _worst(situation: Situation, component: Component) -> Trouble | None:
 def _not_created(situation: Situation, component: Component) -> Trouble:
     """Why there are fewer pods than wanted, where those that exist are well."""
     kind = "Deployment" if component is Component.ROUTER else "StatefulSet"
+    deployment = str(situation.observed.deployment["metadata"]["name"])
     workloads = [
         child
-        for ref, child in situation.observed.children.items()
-        if ref.kind == kind and label_of(child, "pdserve.io/role") == component
+        for ref, child in owned_children(situation.observed).items()
+        if ref.kind == kind and _serves_as(ref, deployment) is component
     ]
     for workload in workloads:
         refusal = condition_of(workload, "ReplicaFailure")
@@ -220,6 +244,13 @@ def _not_created(situation: Situation, component: Component) -> Trouble:
         f"(`kubectl describe {kind.lower()} {name}`)."
     )
     return Trouble(Reason.PODS_MISSING, message)
+
+
+def _serves_as(ref: ObjectRef, deployment: str) -> Component | None:
+    if ref.name == component_name(deployment, Component.ROUTER):
+        return Component.ROUTER
+    parts = engine_set_parts(deployment, ref.name)
+    return None if parts is None else parts[0]
 
 
 def _refused(workload: Manifest, said: str) -> Trouble:

@@ -57,3 +57,5 @@ class ReconcileOutcome:
     problems: tuple[tuple[str, str], ...] = ()
     actions: int = 0
     """Actions that were done or tried in this reconcile; 0 means that nothing differed."""
+    held: tuple[ObjectRef, ...] = ()
+    """StatefulSets whose new pod template waits until the other role's pods are replaced and ready."""

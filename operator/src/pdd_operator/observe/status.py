@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from pdd_operator import __version__
-from pdd_operator.api.labels import ENGINE_COMPONENTS, ROLE, Component, selector_labels
-from pdd_operator.api.names import component_name
+from pdd_operator.api.labels import ENGINE_COMPONENTS, Component, selector_labels
+from pdd_operator.api.names import ObjectRef, component_name
 from pdd_operator.api.objects import Manifest
 from pdd_operator.api.v1alpha1 import PDDeployment, Spec
 from pdd_operator.observe.checks import (
@@ -30,9 +30,10 @@ from pdd_operator.observe.conditions import (
     stalled_finding,
     with_stalled,
 )
-from pdd_operator.observe.groups import GroupFacts, condition_of, groups_of, is_ready, label_of, pods_of, set_of
+from pdd_operator.observe.groups import GroupFacts, condition_of, groups_of, is_ready, pods_of, set_of
 from pdd_operator.observe.observed import Observed
 from pdd_operator.observe.outcome import ReconcileOutcome
+from pdd_operator.observe.ownership import owned_children
 from pdd_operator.observe.reasons import ConditionType
 
 MAX_GROUPS: Final = 16
@@ -73,19 +74,30 @@ def compute_status(observed: Observed, outcome: ReconcileOutcome, deployment: PD
 def _wanted(
     component: Component, observed: Observed, outcome: ReconcileOutcome, spec: Spec | None, revision: str
 ) -> int:
-    """What the rollout or the spec says; where neither can, what was wanted before, or else what the objects ask for."""
+    """What the rollout says, or else the spec; where neither can, what was wanted before, or else what the objects ask for."""
     if component is Component.ROUTER and spec is not None:
         return spec.router.replicas
     if outcome.rollout is not None and component in outcome.rollout.wanted:
         return outcome.rollout.wanted[component]
+    role = None if spec is None else spec.prefill if component is Component.PREFILL else spec.decode
+    if role is not None and role.autoscaling is None:
+        return role.replicas
     before = ((observed.deployment.get("status") or {}).get(component.value) or {}).get("replicas")
     if before is not None:
         return int(before)
     if component is Component.ROUTER:
-        found = (child for ref, child in observed.children.items() if ref.kind == "Deployment")
-        return next((_size(child) for child in found if label_of(child, ROLE) == component), 0)
+        router = _router_of(observed)
+        return 0 if router is None else _size(router)
     workload = set_of(observed, component, revision)
-    return 0 if workload is None else _size(workload)
+    if workload is not None:
+        return _size(workload)
+    return 0 if role is None else role.replicas
+
+
+def _router_of(observed: Observed) -> Manifest | None:
+    """By its name: labels are anybody's to copy."""
+    name = component_name(observed.deployment["metadata"]["name"], Component.ROUTER)
+    return owned_children(observed).get(ObjectRef("apps/v1", "Deployment", name))
 
 
 def _size(workload: Manifest) -> int:
@@ -144,9 +156,9 @@ def _versions(observed: Observed, revision: str) -> dict[str, str]:
         pod = engine["spec"].get("template", {}).get("spec", {})
         versions["engine"] = _image(pod, "containers", "engine")
         versions["connector"] = _image(pod, "initContainers", "connector")
-    for ref, child in observed.children.items():
-        if ref.kind == "Deployment" and label_of(child, ROLE) == Component.ROUTER:
-            versions["router"] = _image(child["spec"].get("template", {}).get("spec", {}), "containers", "router")
+    router = _router_of(observed)
+    if router is not None:
+        versions["router"] = _image(router["spec"].get("template", {}).get("spec", {}), "containers", "router")
     return {name: image for name, image in sorted(versions.items()) if image}
 
 
