@@ -1,14 +1,15 @@
 """What has to be done so that the live objects are what was rendered. Pure, and total: ``plan(desired, desired) == ()``.
 
-Touches only objects whose controlling owner is this PDDeployment, by uid. Objects of the same name that are somebody else's, or belong to a
-PDDeployment of the same name that was deleted, are named in ``Plan.foreign`` and left alone. Which group and role an object has is in its
+Touches only objects whose controlling owner is this PDDeployment, by uid, and those of a wanted name that have lost theirs and are labelled
+with that uid. Objects of the same name that are somebody else's, or belong to a PDDeployment of the same name that was deleted, are named in
+``Plan.foreign`` and left alone, and so is what would use them: nobody's permissions or configuration are borrowed. Which group and role an object has is in its
 name; labels may be copied or lost, and neither costs an engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pdd_operator.api import labels
 from pdd_operator.api.names import ObjectRef, engine_set_parts, lasting_names
@@ -26,7 +27,7 @@ from pdd_operator.api.objects import (
 )
 from pdd_operator.drift import first_drift
 from pdd_operator.observe.outcome import RolloutPlan
-from pdd_operator.observe.ownership import group_of, is_owned
+from pdd_operator.observe.ownership import group_of, is_lost, is_owned
 from pdd_operator.turns import Held, take_turns
 
 
@@ -36,6 +37,8 @@ class Plan:
 
     actions: tuple[Action, ...]
     foreign: tuple[ObjectRef, ...]
+    blocked: Mapping[ObjectRef, ObjectRef] = field(default_factory=dict)
+    """What is neither made nor changed, and the foreign object that it would use."""
     held: tuple[Held, ...] = ()
 
 
@@ -49,28 +52,64 @@ def plan(
     missing_secrets: Collection[str],
 ) -> Plan:
     """``children``: live objects by reference; ``name``, ``uid``: of the PDDeployment; ``missing_secrets``: names of Secrets that are not there."""
-    foreign = tuple(
-        ref for ref in map(ref_of, rendered.manifests) if ref in children and not is_owned(children[ref], uid)
-    )
-    own = {ref: child for ref, child in children.items() if is_owned(child, uid)}
-    applied, held = take_turns(tuple(_apply(rendered, own, foreign, missing_secrets)), own, name)
+    desired = frozenset(map(ref_of, rendered.manifests))
+    own = {
+        ref: child
+        for ref, child in children.items()
+        if is_owned(child, uid) or (ref in desired and is_lost(child, uid))
+    }
+    foreign = tuple(ref for ref in map(ref_of, rendered.manifests) if ref in children and ref not in own)
+    blocked = blocked_by(rendered.manifests, foreign)
+    applied, held = take_turns(tuple(_apply(rendered, own, {*foreign, *blocked}, missing_secrets)), own, name)
     actions = (
         *applied,
-        *_scale_old_groups(own, rollout, name),
+        # An older group makes room only for one that can come.
+        *(() if any(ref.kind == "StatefulSet" for ref in blocked) else _scale_old_groups(own, rollout, name)),
         *_prune(rendered, own, rollout, name),
     )
-    return Plan(actions, foreign, held)
+    return Plan(actions, foreign, blocked, held)
+
+
+def blocked_by(manifests: Collection[Manifest], foreign: Collection[ObjectRef]) -> dict[ObjectRef, ObjectRef]:
+    """Of ``manifests``, in the order in which they are applied: what uses a foreign object, directly or not, and which."""
+    bad = {(ref.kind, ref.name): ref for ref in foreign}
+    bindings = [manifest for manifest in manifests if manifest["kind"] == "RoleBinding"]
+    blocked = {}
+    for manifest in manifests:
+        ref = ref_of(manifest)
+        culprit = next((bad[used] for used in _uses(manifest, bindings) if used in bad), None)
+        if culprit is not None and ref not in foreign:
+            blocked[ref] = bad[ref.kind, ref.name] = culprit
+    return blocked
+
+
+def _uses(manifest: Manifest, bindings: Collection[Manifest]) -> Iterator[tuple[str, str]]:
+    """Kind and name of what a workload runs with, a binding binds, an autoscaler scales."""
+    if manifest["kind"] in ("StatefulSet", "Deployment"):
+        pod = manifest["spec"].get("template", {}).get("spec", {})
+        account = ("ServiceAccount", str(pod.get("serviceAccountName", "")))
+        yield account
+        yield from (
+            ("ConfigMap", volume["configMap"]["name"]) for volume in pod.get("volumes", ()) if "configMap" in volume
+        )
+        yield from ((one["kind"], one["metadata"]["name"]) for one in bindings if account in _uses(one, ()))
+    elif manifest["kind"] == "RoleBinding":
+        yield from ((subject["kind"], subject["name"]) for subject in manifest["subjects"])
+        yield manifest["roleRef"]["kind"], manifest["roleRef"]["name"]
+    elif manifest["kind"] == "HorizontalPodAutoscaler":
+        target = manifest["spec"]["scaleTargetRef"]
+        yield target["kind"], target["name"]
 
 
 def _apply(
-    rendered: Rendered, own: Mapping[ObjectRef, Manifest], foreign: Collection[ObjectRef], missing: Collection[str]
+    rendered: Rendered, own: Mapping[ObjectRef, Manifest], theirs: Collection[ObjectRef], missing: Collection[str]
 ) -> Iterator[Action]:
     """Secrets come right after what owns them, so that pods find them."""
     wanted = [secret for secret in rendered.secrets if secret.manifest["metadata"]["name"] in missing]
     yield from _secrets_of(None, wanted)
     for manifest in rendered.manifests:
         ref = ref_of(manifest)
-        if ref in foreign:
+        if ref in theirs:
             continue
         live = own.get(ref)
         if live is None:

@@ -34,7 +34,7 @@ from pdd_operator.plan import Plan, plan
 from pdd_operator.render.inputs import ClusterFacts, RenderSettings
 from pdd_operator.render.manifests import render
 from pdd_operator.render.revision import revision_of
-from pdd_operator.secret_presence import SecretMemory, look_for_secrets, name_of, owner_of, uid_of
+from pdd_operator.secret_presence import SecretMemory, is_of_predecessor, look_for_secrets, name_of, owner_of, uid_of
 from pdd_operator.workqueue import Done, Retry
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -189,7 +189,7 @@ class Reconciler:
         planned = self._plan(observed, rendered, sizes, secrets.missing, memory)
         execution, held = self._execute(observed, planned)
         self._remember(observed, execution, memory)
-        failures = (*execution.failures, *map(_foreign, planned.foreign))
+        failures = (*execution.failures, *(_foreign(ref, planned, observed) for ref in planned.foreign))
         outcome = ReconcileOutcome(revision, rollout=sizes, failures=failures, actions=len(planned.actions), held=held)
         return _Look(
             replace(observed, children=execution.children),
@@ -322,8 +322,17 @@ def _problems(error: InvalidSpecError) -> tuple[tuple[str, str], ...]:
     return tuple((problem.field, problem.message) for problem in error.problems)
 
 
-def _foreign(ref: ObjectRef) -> Failure:
-    return Failure("ForeignObject", f"{ref} exists and does not belong to this PDDeployment; rename or delete it", ref)
+def _foreign(ref: ObjectRef, planned: Plan, observed: Observed) -> Failure:
+    users = ", ".join(sorted(str(user) for user, used in planned.blocked.items() if used == ref))
+    spared = f", so {users} is neither made nor changed" if users else ""
+    if is_of_predecessor(observed.children[ref], observed.deployment):
+        advice = "it is of a deleted PDDeployment of this name and goes by itself"
+    else:
+        advice = (
+            "give this PDDeployment another name, or move what uses that object to another one. If the operator made it for this PDDeployment, give it back "
+            f"its label {labels.OWNER_UID}={observed.deployment['metadata']['uid']} and leave it without a controlling owner"
+        )
+    return Failure("ForeignObject", f"it exists and does not belong to this PDDeployment{spared}: {advice}", ref)
 
 
 def _is_settled(action: Action, observed: Observed, memory: _Memory) -> bool:

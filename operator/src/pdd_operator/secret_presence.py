@@ -114,10 +114,11 @@ def _may_be_collected(owner: Manifest | None, observed: Observed) -> bool:
         return True
     created = parse_time(owner["metadata"].get("creationTimestamp"))
     young = created is not None and observed.now - created < timedelta(seconds=DOUBT_SECONDS)
-    return young or any(_is_of_predecessor(child, observed.deployment) for child in observed.children.values())
+    return young or any(is_of_predecessor(child, observed.deployment) for child in observed.children.values())
 
 
-def _is_of_predecessor(child: Manifest, deployment: Manifest) -> bool:
+def is_of_predecessor(child: Manifest, deployment: Manifest) -> bool:
+    """Owned by a PDDeployment of the same name that is no more: the garbage collector takes it."""
     own = deployment["metadata"]
     return any(
         (owner.get("kind"), owner.get("name")) == (labels.KIND, own["name"]) and owner.get("uid") != own["uid"]

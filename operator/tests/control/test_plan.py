@@ -83,10 +83,78 @@ def test_what_another_owns_is_named_and_left_alone(uid: str) -> None:
     assert planned(theirs, live(SET)) == Plan((), (ref_of(CONFIG),))
 
 
-def test_an_object_without_owner_is_not_taken_over_by_its_labels() -> None:
+def test_an_object_that_only_lost_its_owner_is_taken_back() -> None:
+    """Called foreign, with the advice to remove it, it would be removed while it serves."""
+    lost = live(SET)
+    del lost["metadata"]["ownerReferences"]
+    assert planned(live(CONFIG), lost) == Plan((Apply(SET, "`metadata.ownerReferences` differed"),), ())
+
+
+@pytest.mark.parametrize("owner_uid", ["uid-of-its-predecessor", None])
+@pytest.mark.parametrize("controlled", [True, False])
+def test_an_object_is_not_taken_over_by_its_name(owner_uid: str | None, controlled: bool) -> None:
     theirs = live(CONFIG)
-    del theirs["metadata"]["ownerReferences"]
+    theirs["metadata"]["ownerReferences"] = [{"uid": "x", "controller": controlled, "kind": "Helm"}]
+    theirs["metadata"]["labels"]["pdserve.io/owner-uid"] = owner_uid
     assert planned(theirs, live(SET)) == Plan((), (ref_of(CONFIG),))
+
+
+def with_pods(name: str, account: str, config: str) -> Any:
+    found = owned("StatefulSet", name, group=name[-6:], role=Component.DECODE)
+    pod = {"serviceAccountName": account, "volumes": [{"name": "c", "configMap": {"name": config}}]}
+    found["spec"]["template"] = {"spec": pod}
+    return found
+
+
+ACCOUNT = owned("ServiceAccount", "a-engine")
+ROLE = owned("Role", "a-engine")
+BINDING = owned("RoleBinding", "a-engine") | {
+    "subjects": [{"kind": "ServiceAccount", "name": "a-engine"}],
+    "roleRef": {"kind": "Role", "name": "a-engine"},
+}
+POD_SET = with_pods("a-decode-111111", "a-engine", "a-engine-111111")
+SCALER = owned("HorizontalPodAutoscaler", "a-decode")
+SCALER["spec"] = {"scaleTargetRef": {"kind": "StatefulSet", "name": "a-decode-111111"}}
+ALL = Rendered("111111", (ACCOUNT, ROLE, BINDING, CONFIG, POD_SET, SCALER), (KEY,))
+
+
+@pytest.mark.parametrize(
+    ("foreign", "left"),
+    [
+        (ACCOUNT, {"Role", "ConfigMap"}),
+        (ROLE, {"ServiceAccount", "ConfigMap"}),
+        (BINDING, {"ServiceAccount", "Role", "ConfigMap"}),
+        (CONFIG, {"ServiceAccount", "Role", "RoleBinding"}),
+        (POD_SET, {"ServiceAccount", "Role", "RoleBinding", "ConfigMap"}),
+        (SCALER, {"ServiceAccount", "Role", "RoleBinding", "ConfigMap", "StatefulSet"}),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+)
+@pytest.mark.parametrize("there", [True, False])
+def test_nothing_is_made_or_changed_that_would_use_what_is_somebody_else_s(
+    foreign: Any, left: set[str], there: bool
+) -> None:
+    theirs = live(foreign)
+    theirs["metadata"] |= {"ownerReferences": [], "labels": {}}
+    children = {ref_of(one): edited(one) for one in ALL.manifests if there} | {ref_of(theirs): theirs}
+    found = planned(*children.values(), rendered=ALL)
+    assert {action.manifest["kind"] for action in found.actions if isinstance(action, Apply)} == left
+    assert found.foreign == (ref_of(foreign),)
+    assert set(found.blocked.values()) <= {ref_of(foreign)}
+
+
+def edited(manifest: Any) -> Any:
+    found = live(manifest)
+    found["metadata"]["labels"]["app.kubernetes.io/part-of"] = "edited"
+    return found
+
+
+def test_an_older_group_makes_no_room_for_one_that_cannot_come() -> None:
+    theirs = live(ACCOUNT)
+    theirs["metadata"] |= {"ownerReferences": [], "labels": {}}
+    smaller = RolloutPlan(Replicas(1, 1), old_replicas={("000000", Component.DECODE): 0})
+    found = planned(theirs, live(CONFIG), live(OLD_SET), rendered=ALL, rollout=smaller)
+    assert not [action for action in found.actions if isinstance(action, Scale)]
 
 
 NAMES = ("a-prefill", "a-decode", "a-router")

@@ -353,6 +353,48 @@ def test_one_refused_object_does_not_keep_the_others_away(
     assert (condition["status"], condition["reason"]) == ("False", "Forbidden")
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "users"),
+    [
+        ("ServiceAccount", "small-engine", {"small-prefill", "small-decode"}),
+        ("ConfigMap", "small-engine", {"small-prefill", "small-decode"}),
+        ("ServiceAccount", "small-router", {"small-router"}),
+        ("Role", "small-router", {"small-router"}),
+        ("RoleBinding", "small-router", {"small-router"}),
+        ("ConfigMap", "small-router", {"small-router"}),
+    ],
+)
+def test_no_pods_are_made_of_what_is_somebody_else_s(
+    cluster: FakeCluster, look: Callable[[], Done | Retry], kind: str, name: str, users: set[str]
+) -> None:
+    look()
+    ref = name_of(cluster, kind, name.removeprefix("small-"))
+    cluster.objects = {ref: cluster.objects[ref]}
+    cluster.objects[ref]["metadata"] |= {"labels": {}, "ownerReferences": []}
+    cluster.writes.clear()
+    assert look() == Done(calls=1, again_seconds=REFUSED_AGAIN_SECONDS)
+    workloads = {"small-prefill", "small-decode", "small-router"} - users
+    made = [what.split("/")[1] for what in cluster.writes if "Set/" in what or "Deployment/" in what]
+    assert {"-".join(what.split("-")[:2]) for what in made} == workloads
+    condition = next(one for one in cluster.deployment["status"]["conditions"] if one["type"] == "Reconciled")
+    assert condition["reason"] == "ForeignObject"
+    assert all(part in condition["message"] for part in (str(ref), *users))
+    assert "delete" not in condition["message"]
+
+
+def test_what_lost_its_owner_is_taken_back_as_it_is(cluster: FakeCluster, look: Callable[[], Done | Retry]) -> None:
+    look()
+    look()
+    before = {ref: item["metadata"]["uid"] for ref, item in cluster.objects.items()}
+    for item in cluster.objects.values():
+        item["metadata"].pop("ownerReferences")
+    cluster.writes.clear()
+    look()
+    assert {what.split()[0] for what in cluster.writes} <= {"apply", "status", "event"}
+    assert {ref: item["metadata"]["uid"] for ref, item in cluster.objects.items()} == before
+    assert all(item["metadata"]["ownerReferences"] for item in cluster.objects.values())
+
+
 def test_a_server_that_asks_to_wait_is_not_asked_anything_more(
     cluster: FakeCluster, look: Callable[[], Done | Retry]
 ) -> None:

@@ -106,6 +106,24 @@ def test_a_child_that_lost_its_labels_gets_them_back_and_is_not_made_twice(ready
     assert ready.plane.api.get(path)["metadata"]["uid"] == before["uid"]
 
 
+def test_children_that_lost_their_owner_are_taken_back_and_nothing_restarts(ready: World) -> None:
+    chosen, uids = one_of_each(ready), ready.uids("small")
+    pods = {pod["metadata"]["uid"] for pod in ready.deployments.pods("small")}
+    for kind in SEEN_KINDS:
+        ready.plane.api.patch(
+            ready.deployments.child_path(kind, chosen[kind][1]), {"metadata": {"ownerReferences": None}}
+        )
+
+    def taken_back() -> bool:
+        children = ready.deployments.children("small")
+        return all(children[chosen[kind]]["metadata"].get("ownerReferences") for kind in SEEN_KINDS)
+
+    ready.wait(taken_back, 10, "they have no owner")
+    ready.deployments.wait_for_condition("small", "Reconciled")
+    assert ready.uids("small") == uids
+    assert {pod["metadata"]["uid"] for pod in ready.deployments.pods("small")} == pods
+
+
 def test_a_deleted_secret_comes_back_at_the_next_resync_and_that_is_said(world: World) -> None:
     """The exception: the operator may not watch Secrets, so it asks by dry run at each resync only."""
     world.started(resync_seconds="2")

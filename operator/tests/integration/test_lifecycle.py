@@ -182,6 +182,21 @@ def test_an_object_of_somebody_else_is_never_taken_over(world: World) -> None:
     ), "the rest is made"
 
 
+def test_no_pod_runs_as_the_service_account_of_somebody_else(world: World) -> None:
+    """Else whoever may create PDDeployments has the rights of every ServiceAccount of the namespace."""
+    path = world.deployments.child_path("ServiceAccount")
+    for name in ("small-engine", "small-router"):
+        world.plane.api.create(path, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+    world.started()
+    world.deployments.create(cpu_deployment("small"))
+    found = world.deployments.wait_for_condition("small", "Reconciled", "False")
+    assert found["reason"] == "ForeignObject"
+    assert all(f"ServiceAccount/{name}" in found["message"] for name in ("small-engine", "small-router"))
+    made = {kind for kind, _ in world.deployments.children("small")}
+    assert made & {"ConfigMap", "Service", "Role", "NetworkPolicy"}, "the rest is made"
+    assert not made & {"StatefulSet", "Deployment", "RoleBinding"}
+
+
 def test_without_an_image_for_the_hardware_it_says_which_field_must_be_set(world: World) -> None:
     world.started(image_engine_cpu="")
     world.deployments.create(cpu_deployment("small"))

@@ -23,6 +23,11 @@ def is_owned(child: Manifest, uid: str) -> bool:
     return _controller(child).get("uid") == uid
 
 
+def is_lost(child: Manifest, uid: str) -> bool:
+    """Whether it has no controlling owner any more and says by its label that it was that of ``uid``."""
+    return not _controller(child) and _label(child, OWNER_UID) == uid
+
+
 def group_of(ref: ObjectRef, deployment: str) -> str | None:
     """The revision group that an object belongs to by its name, None for what belongs to no group."""
     if ref.kind == "StatefulSet":
@@ -44,10 +49,7 @@ def disowned_sets(observed: Observed) -> dict[ObjectRef, Manifest]:
     return {
         ref: child
         for ref, child in observed.children.items()
-        if ref.kind == "StatefulSet"
-        and group_of(ref, meta["name"]) in known
-        and not _controller(child)
-        and _label(child, OWNER_UID) == meta["uid"]
+        if ref.kind == "StatefulSet" and group_of(ref, meta["name"]) in known and is_lost(child, meta["uid"])
     }
 
 
