@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from crd import Case, Example, base, crd, examples, manifest, merged, rules_of
 from crd_server import CrdServer, Verdict
 
+from pdd_e2e.control_plane.errors import ApiError
 from pdd_operator.api.parse import InvalidSpecError, parse_deployment
 from pdd_operator.api.rules import check_update
 
@@ -208,3 +210,102 @@ def test_names_that_overflow(server: CrdServer, name: str) -> None:
     verdict = server.judge(case.manifest)
     assert {field for field, _ in verdict.causes} == {"metadata.name"}
     assert set(verdict.causes) == python_says(case)
+
+
+BAD_TEMPLATES: dict[str, dict[str, Any]] = {
+    "misspelled-field-of-a-toleration": {"tolerations": [{"opperator": "Exists"}]},
+    "seconds-that-are-no-number": {"tolerations": [{"operator": "Exists", "tolerationSeconds": "soon"}]},
+    "affinity-of-nothing-known": {"affinity": {"nodeAfinity": {}}},
+    "affinity-that-is-text": {"affinity": {"podAffinity": "x"}},
+    "spreading-twice": {
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}] * 2
+    },
+    "spreading-over-a-list": {
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": ["zone"], "whenUnsatisfiable": "DoNotSchedule"}]
+    },
+    "spreading-without-a-key": {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
+    "misspelled-kind-of-volume": {"volumes": [{"name": "x", "emptydir": {}}]},
+    "path-of-the-node": {"volumes": [{"name": "x", "hostPath": {"path": "/"}}]},
+    "network-file-system": {"volumes": [{"name": "x", "nfs": {"server": "x", "path": "/"}}]},
+    "token": {"volumes": [{"name": "x", "projected": {"sources": [{"serviceAccountToken": {"path": "x"}}]}}]},
+    "path-out-of-the-volume": {
+        "volumes": [{"name": "x", "emptyDir": {}}],
+        "volumeMounts": [{"name": "x", "mountPath": "/x", "subPath": "a/../../b"}],
+    },
+    "text-for-a-flag": {
+        "volumes": [{"name": "x", "emptyDir": {}}],
+        "volumeMounts": [{"name": "x", "mountPath": "/x", "readOnly": "yes"}],
+    },
+    "mounts-that-spread": {
+        "volumes": [{"name": "x", "emptyDir": {}}],
+        "volumeMounts": [{"name": "x", "mountPath": "/x", "mountPropagation": "Bidirectional"}],
+    },
+    "without-seccomp": {"annotations": {"seccomp.security.alpha.kubernetes.io/pod": "unconfined"}},
+    "without-seccomp-of-a-container": {"annotations": {"container.seccomp.security.alpha.kubernetes.io/engine": "x"}},
+    "another-runtime's-options": {"annotations": {"io.kubernetes.cri-o.userns-mode": "host"}},
+}
+
+
+@pytest.mark.parametrize("template", BAD_TEMPLATES.values(), ids=BAD_TEMPLATES.keys())
+def test_parts_of_pods_that_no_pod_may_have(server: CrdServer, template: dict[str, Any]) -> None:
+    case = Case("example", merged(base("gpu"), {"prefill": {"podTemplate": template}}))
+    assert not server.judge(case.manifest).accepted
+    assert python_says(case)
+
+
+def test_what_is_not_known_is_never_stored(server: CrdServer) -> None:
+    """Of a client that asks for no strict validation."""
+    template = {"tolerations": [{"operator": "Exists", "opperator": "x"}]}
+    body = manifest("example", merged(base("gpu"), {"prefill": {"podTemplate": template}}))
+    stored = server.api.create(server.path, body, dryRun="All", fieldValidation="Ignore")
+    assert stored["spec"]["prefill"]["podTemplate"]["tolerations"] == [{"operator": "Exists"}]
+
+    body["spec"]["prefill"]["podTemplate"] = BAD_TEMPLATES["path-of-the-node"]
+    with pytest.raises(ApiError, match="`volumes` must have exactly one of"):
+        server.api.create(server.path, body, dryRun="All", fieldValidation="Ignore")
+
+
+BAD_QUANTITIES = {
+    "cpu": "0.1m 0.0001 1k 1e3 -1 9999999 m",
+    "memory": "1.5 0.1Ki 0.3Mi 1.2345k 100m 1n 1u 1E 1P 9999999Ti 10000000000Gi -1 1e3",
+}
+GOOD_QUANTITIES = {
+    "cpu": "0 1 007 0.001 1m 1.5 1500m 999999",
+    "memory": "0 1 1.5Gi 0.25Ki 1.2k 64Gi 67108864Ki 999999Ti",
+}
+
+
+@pytest.mark.parametrize("name", ["cpu", "memory"])
+def test_quantities(server: CrdServer, name: str) -> None:
+    """What the API server would store as another number is refused: a comparison with it would never come to rest."""
+    for quantities, accepted in ((BAD_QUANTITIES, False), (GOOD_QUANTITIES, True)):
+        for text in quantities[name].split():
+            resources = {"limits": {name: text}}
+            case = Case("example", merged(base("gpu"), {"decode": {"podTemplate": {"resources": resources}}}))
+            assert server.judge(case.manifest).accepted is accepted, text
+            assert bool(python_says(case)) is not accepted, text
+
+
+@pytest.mark.parametrize("value", ["0.0001", "0.1m", "100u", "10000000000", "0"])
+def test_targets_finer_than_they_are_stored(server: CrdServer, value: str) -> None:
+    scaling = {"maxReplicas": 2, "target": {"metric": "QueueWaitSeconds", "value": value}}
+    case = Case("example", merged(base("gpu"), {"decode": {"autoscaling": scaling}}))
+    assert not server.judge(case.manifest).accepted
+    assert python_says(case)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": {"servedName": "--api-key=x"}},
+        {"model": {"servedName": "-x"}},
+        {"model": {"name": "-x"}},
+        {"model": {"revision": "--host"}},
+        {"transport": {"interface": "-x"}},
+    ],
+    ids=str,
+)
+def test_no_value_can_be_taken_for_a_flag(server: CrdServer, change: dict[str, Any]) -> None:
+    case = Case("example", merged(base("gpu"), change))
+    assert not server.judge(case.manifest).accepted
+    assert python_says(case)

@@ -27,19 +27,82 @@ class Fault:
     spec: dict[str, Any]
 
 
+_NODES = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["x"]}]}
+_SELECTOR = {"matchLabels": {"team": "search"}, **_NODES}
+_PODS = {
+    "topologyKey": "zone",
+    "labelSelector": _SELECTOR,
+    "namespaces": ["x"],
+    "namespaceSelector": _SELECTOR,
+    "matchLabelKeys": ["team"],
+    "mismatchLabelKeys": ["other"],
+}
+_POD_AFFINITY = {
+    "requiredDuringSchedulingIgnoredDuringExecution": [_PODS],
+    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": _PODS}],
+}
+_AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_NODES]},
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": _NODES}],
+    },
+    "podAffinity": _POD_AFFINITY,
+    "podAntiAffinity": _POD_AFFINITY,
+}
+_SPREAD = {
+    "maxSkew": 1,
+    "topologyKey": "zone",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": _SELECTOR,
+    "minDomains": 2,
+    "nodeAffinityPolicy": "Honor",
+    "nodeTaintsPolicy": "Ignore",
+    "matchLabelKeys": ["team"],
+}
+_KEYS_TO_PATHS = [{"key": "x", "path": "x", "mode": 0}]
+_OBJECT = {"name": "x", "items": _KEYS_TO_PATHS, "optional": True}
+_POD_FILES = [{"path": "x", "fieldRef": {"fieldPath": "metadata.name"}, "mode": 0}]
+_CONTAINER_FILES = [{"path": "x", "resourceFieldRef": {"containerName": "engine", "resource": "limits.cpu"}}]
+_CLAIM_SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "x"}
+VOLUMES: dict[str, Any] = {
+    "configMap": _OBJECT | {"defaultMode": 0},
+    "csi": {
+        "driver": "x",
+        "fsType": "ext4",
+        "readOnly": True,
+        "volumeAttributes": {"x": "y"},
+        "nodePublishSecretRef": {"name": "x"},
+    },
+    "downwardAPI": {"items": _POD_FILES, "defaultMode": 0},
+    "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"},
+    "ephemeral": {
+        "volumeClaimTemplate": {
+            "metadata": {"labels": {"x": "y"}, "annotations": {"x": "y"}},
+            "spec": _CLAIM_SPEC,
+        },
+    },
+    "persistentVolumeClaim": {"claimName": "x", "readOnly": True},
+    "projected": {"sources": [{"configMap": _OBJECT}], "defaultMode": 0},
+    "secret": {"secretName": "x", "items": _KEYS_TO_PATHS, "defaultMode": 0, "optional": True},
+}
+"""A volume of each kind, with every field set but those that exclude one another."""
 _TEMPLATE: dict[str, Any] = {
     "labels": {"team": "search"},
     "annotations": {"note": "x"},
     "nodeSelector": {"pool": "x"},
-    "tolerations": [{"key": "x", "operator": "Exists"}],
-    "affinity": {"nodeAffinity": {}},
-    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+    "tolerations": [
+        {"key": "x", "operator": "Equal", "value": "y", "effect": "NoExecute", "tolerationSeconds": 60},
+    ],
+    "affinity": _AFFINITY,
+    "topologySpreadConstraints": [_SPREAD],
     "priorityClassName": "high",
     "runtimeClassName": "nvidia",
     "schedulerName": "other",
     "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "2Gi"}},
-    "volumes": [{"name": "data", "emptyDir": {}}],
-    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    "volumes": [{"name": "data", "emptyDir": VOLUMES["emptyDir"]}],
+    "volumeMounts": [
+        {"name": "data", "mountPath": "/data", "subPath": "x", "readOnly": True, "mountPropagation": "None"}
+    ],
 }
 _ROLE: dict[str, Any] = {
     "replicas": 1,
@@ -95,9 +158,27 @@ def _prepared(path: Path) -> tuple[dict[str, Any], list[str | int]]:
         way[2] = 1
         if "configMapKeyRef" in path:
             spec["engine"]["env"][1]["valueFrom"] = {"configMapKeyRef": {"name": "x", "key": "y"}}
+    if "volumes" in path and len(path) > 4:
+        spec[path[0]]["podTemplate"]["volumes"] = [{"name": "data", **_volume(path[4:])}]
     if path[-1:] == ("type",) and path[-2] == "accelerator":
         del spec[path[0]]["accelerator"]["instanceType"], spec[path[0]]["accelerator"]["efaDevices"]
     return spec, way
+
+
+def _volume(path: Path) -> dict[str, Any]:
+    """One that has the field at `path` within it."""
+    if path[0] not in VOLUMES:
+        return {"emptyDir": {}}
+    source = copy.deepcopy(VOLUMES[path[0]])
+    files = _CONTAINER_FILES if "resourceFieldRef" in path else _POD_FILES
+    if path[:3] == ("projected", "sources", "[]") and len(path) > 3:
+        kind = path[3]
+        source["sources"] = [
+            {kind: {"items": copy.deepcopy(files)} if kind == "downwardAPI" else copy.deepcopy(_OBJECT)}
+        ]
+    elif path[0] == "downwardAPI":
+        source["items"] = copy.deepcopy(files)
+    return {path[0]: source}
 
 
 def _changed(path: Path, change: Callable[[Any], Any]) -> tuple[dict[str, Any], str]:
@@ -135,7 +216,7 @@ def _spoiled(schema: dict[str, Any]) -> Iterator[tuple[str, Callable[[Any], Any]
     yield from _spoiled_list(schema)
     if "maxProperties" in schema:
         yield "with too many keys", lambda _: {f"k{number}": "x" for number in range(schema["maxProperties"] + 1)}
-    if schema.get("properties") and not schema.get("x-kubernetes-preserve-unknown-fields"):
+    if schema.get("properties"):
         yield "with an unknown field", lambda old: {**(old or {}), "unheardOf": 1}
 
 
@@ -162,6 +243,8 @@ def _spoiled_text(schema: dict[str, Any]) -> Iterator[tuple[str, Callable[[Any],
 
 
 def _spoiled_list(schema: dict[str, Any]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    if "minItems" in schema:
+        yield "with too few items", lambda _: []
     if "maxItems" in schema:
         yield "with too many items", lambda old: [_another(old[0], number) for number in range(schema["maxItems"] + 1)]
     if schema.get("x-kubernetes-list-type") in ("set", "map"):
@@ -177,13 +260,15 @@ def _another(item: Any, number: int) -> Any:
 
 def _is_repeated(path: Path) -> bool:
     """Decode has the fields of prefill, and the router's pods those of engines: they are the same lines of the CRD."""
+    if "podAntiAffinity" in path[:-1] or {"namespaceSelector", "mismatchLabelKeys"} & set(path[:-1]):
+        return True  # the lines of podAffinity, labelSelector and matchLabelKeys
     return (path[0] == "decode" and len(path) > 2) or (path[:2] == ("router", "podTemplate") and len(path) > 3)
 
 
 def schema_faults() -> Iterator[Fault]:
     """Every bound of every field of the specification, broken alone; every required field, left out."""
     for path, schema in walk(schema_of(crd())["properties"]["spec"]):
-        if not path or path[-1] == "hostPath" or _is_repeated(path):
+        if not path or _is_repeated(path):
             continue
         for title, change in _spoiled(schema):
             spec, field = _changed(path, change)

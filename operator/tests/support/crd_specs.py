@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from crd import base, crd, merged, schema_of
+from crd_faults import VOLUMES, full
 from hypothesis import strategies as st
 
 from pdd_operator.api.accelerators import INSTANCE_TYPES, Platform
 
 _GPUS = [row for row in INSTANCE_TYPES.values() if row.platform is Platform.GPU and row.refused is None]
 _SPEC = schema_of(crd())["properties"]["spec"]["properties"]
+_KINDS = st.lists(st.sampled_from(sorted(VOLUMES)), min_size=3, max_size=3)
 _NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
 
 
@@ -93,13 +95,16 @@ def _engines(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def _templates(draw: st.DrawFn) -> dict[str, Any]:
+    full_template = full()["router"]["podTemplate"]
     volumes = draw(st.lists(_NAMES.filter(lambda name: not name.startswith("pdd-")), unique=True, max_size=3))
     template: dict[str, Any] = {
         "labels": draw(st.dictionaries(_NAMES, _NAMES, max_size=3)),
         "annotations": draw(st.dictionaries(_NAMES, st.text(max_size=20), max_size=3)),
-        "volumes": [{"name": name, "emptyDir": {"medium": "Memory"}} for name in volumes],
+        "volumes": [{"name": name, kind: VOLUMES[kind]} for name, kind in zip(volumes, draw(_KINDS), strict=False)],
         "volumeMounts": [{"name": name, "mountPath": f"/mnt/{name}", "readOnly": True} for name in volumes],
-        "tolerations": draw(st.sampled_from([[], [{"operator": "Exists"}]])),
+        "tolerations": draw(st.sampled_from([[], [{"operator": "Exists"}], full_template["tolerations"]])),
+        "affinity": draw(st.sampled_from([{}, full_template["affinity"]])),
+        "topologySpreadConstraints": draw(st.sampled_from([[], full_template["topologySpreadConstraints"]])),
     }
     if draw(st.booleans()):
         template["resources"] = {"requests": {"cpu": "500m", "memory": "1G"}, "limits": {"memory": "1Gi"}}

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from pdd_operator.api.labels import Component
 from pdd_operator.api.objects import Manifest
+from pdd_operator.api.placement import Affinity
 from pdd_operator.api.v1alpha1 import PDDeployment, Spec
 from pdd_operator.render import revision_of
 from pdd_operator.render.inputs import Platform
@@ -26,7 +27,7 @@ TEMPLATE = {
     "nodeSelector": {"a": "b"},
     "tolerations": [{"operator": "Exists"}],
     "affinity": {"nodeAffinity": {}},
-    "topologySpreadConstraints": [{"topologyKey": "a", "whenUnsatisfiable": "ScheduleAnyway"}],
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "ScheduleAnyway"}],
     "priorityClassName": "high",
     "runtimeClassName": "nvidia",
     "schedulerName": "other",
@@ -132,7 +133,7 @@ def fields_of(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in section.model_fields.items():
         path = f"{prefix}{field.alias or name}"
         inner = _section(field.annotation)
-        if inner is None:
+        if inner is None or inner is Affinity:  # passed on as one
             yield path
         else:
             yield from fields_of(inner, f"{path}.")

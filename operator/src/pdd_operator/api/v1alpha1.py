@@ -12,19 +12,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-_ACRONYMS = (("Ttl", "TTL"), ("Gib", "GiB"), ("Kv", "KV"), ("Efa", "EFA"))
-
-
-def _alias(name: str) -> str:
-    """Kubernetes' spelling: conversationTTLSeconds, cpuKVCacheGiB, but kvTransfer and efaDevices at the beginning."""
-    alias = to_camel(name)
-    for plain, spelled in _ACRONYMS:
-        alias = alias[0] + alias[1:].replace(plain, spelled)
-    return alias
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=_alias, populate_by_name=True)
+from pdd_operator.api.placement import Affinity, Toleration, TopologySpreadConstraint
+from pdd_operator.api.section import AnnotationMap, Bytes, LabelMap, ObjectName, Section
+from pdd_operator.api.volumes import Volume, VolumeMount
 
 
 class InstanceFamily(StrEnum):
@@ -131,29 +121,23 @@ class ScalingMetric(StrEnum):
     WAITING_REQUESTS = "WaitingRequests"
 
 
-_DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-_DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-_LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 _NO_BLANKS = r"^\S+$"
 
-ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=_DNS_SUBDOMAIN)]
 ImageReference = Annotated[str, Field(min_length=1, max_length=512, pattern=_NO_BLANKS)]
-AnnotationMap = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32)]
-LabelMap = Annotated[dict[str, Annotated[str, Field(max_length=63, pattern=_LABEL_VALUE)]], Field(max_length=32)]
 
 
-class HuggingFace(_Section):
+class HuggingFace(Section):
     token_secret_name: ObjectName | None = None
     """Secret with the key ``token``."""
 
 
-class PersistentVolumeClaim(_Section):
+class PersistentVolumeClaim(Section):
     claim_name: ObjectName
     path: Annotated[str, Field(max_length=1024, pattern=r"^[^/].*$|^$")] = ""
     """Folder of the model within the volume, relative."""
 
 
-class ModelImage(_Section):
+class ModelImage(Section):
     """An OCI image that is mounted as a read-only volume."""
 
     reference: ImageReference
@@ -161,38 +145,38 @@ class ModelImage(_Section):
     pull_policy: ImagePullPolicy = ImagePullPolicy.IF_NOT_PRESENT
 
 
-class ModelSource(_Section):
+class ModelSource(Section):
     hugging_face: HuggingFace | None = None
     persistent_volume_claim: PersistentVolumeClaim | None = None
     image: ModelImage | None = None
 
 
-class Model(_Section):
+class Model(Section):
     name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")]
-    served_name: Annotated[str, Field(min_length=1, max_length=253, pattern=_NO_BLANKS)] | None = None
+    served_name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\s-]\S*$")] | None = None
     revision: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = (
         None
     )
     source: ModelSource = ModelSource(hugging_face=HuggingFace())
 
 
-class KeyReference(_Section):
+class KeyReference(Section):
     name: ObjectName
     key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 
 
-class EnvSource(_Section):
+class EnvSource(Section):
     secret_key_ref: KeyReference | None = None
     config_map_key_ref: KeyReference | None = None
 
 
-class EnvVar(_Section):
+class EnvVar(Section):
     name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     value: Annotated[str, Field(max_length=4096)] | None = None
     value_from: EnvSource | None = None
 
 
-class Engine(_Section):
+class Engine(Section):
     """What prefill and decode must share, hence not per role."""
 
     image: ImageReference | None = None
@@ -213,7 +197,7 @@ class Engine(_Section):
     drain_timeout_seconds: Annotated[int, Field(ge=0, le=3600)] = 120
 
 
-class Accelerator(_Section):
+class Accelerator(Section):
     """Exactly one of ``instanceType`` and ``type``. ``count``: GPUs or Neuron devices per pod."""
 
     instance_type: Annotated[str, Field(min_length=1, max_length=32)] | None = None
@@ -223,47 +207,50 @@ class Accelerator(_Section):
     """Default: the part of the instance's EFA devices that belongs to ``count``."""
 
 
-class ScalingTarget(_Section):
+class ScalingTarget(Section):
     metric: ScalingMetric
     value: Annotated[
-        str, Field(min_length=1, max_length=16, pattern=r"^([1-9][0-9]*|[0-9]+\.[0-9]*[1-9]|[1-9][0-9]*m)$")
+        str,
+        Field(
+            min_length=1, max_length=16, pattern=r"^([1-9][0-9]{0,8}|[0-9]{1,9}\.[0-9]{0,2}[1-9]|[1-9][0-9]{0,11}m)$"
+        ),
     ]
 
 
-class Autoscaling(_Section):
+class Autoscaling(Section):
     min_replicas: Annotated[int, Field(ge=1, le=256)] = 1
     max_replicas: Annotated[int, Field(ge=1, le=256)]
     target: ScalingTarget
 
 
-class ResourceList(_Section):
-    cpu: Annotated[str, Field(max_length=16, pattern=r"^[0-9]+(\.[0-9]{1,3})?m?$")] | None = None
-    memory: Annotated[str, Field(max_length=16, pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$")] | None = None
+class ResourceList(Section):
+    cpu: Annotated[str, Field(max_length=16, pattern=r"^([0-9]{1,6}(\.[0-9]{1,3})?|[0-9]{1,9}m)$")] | None = None
+    memory: Bytes | None = None
 
 
-class Resources(_Section):
+class Resources(Section):
     requests: ResourceList = ResourceList()
     limits: ResourceList = ResourceList()
 
 
-class PodTemplate(_Section):
+class PodTemplate(Section):
     """The part of a pod that a user may set. There is no security context here: none can be lowered."""
 
-    labels: LabelMap = {}
-    annotations: AnnotationMap = {}
-    node_selector: LabelMap = {}
-    tolerations: Annotated[tuple[dict[str, Any], ...], Field(max_length=32)] = ()
-    affinity: dict[str, Any] = {}
-    topology_spread_constraints: Annotated[tuple[dict[str, Any], ...], Field(max_length=16)] = ()
+    labels: LabelMap = Field(default={})
+    annotations: AnnotationMap = Field(default={})
+    node_selector: LabelMap = Field(default={})
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] = ()
+    affinity: Affinity = Affinity()
+    topology_spread_constraints: Annotated[tuple[TopologySpreadConstraint, ...], Field(max_length=16)] = ()
     priority_class_name: ObjectName | None = None
     runtime_class_name: ObjectName | None = None
     scheduler_name: ObjectName | None = None
     resources: Resources = Resources()
-    volumes: Annotated[tuple[dict[str, Any], ...], Field(max_length=32)] = ()
-    volume_mounts: Annotated[tuple[dict[str, Any], ...], Field(max_length=32)] = ()
+    volumes: Annotated[tuple[Volume, ...], Field(max_length=32)] = ()
+    volume_mounts: Annotated[tuple[VolumeMount, ...], Field(max_length=32)] = ()
 
 
-class Role(_Section):
+class Role(Section):
     replicas: Annotated[int, Field(ge=0, le=256)] = 1
     accelerator: Accelerator
     tensor_parallel_size: Annotated[int, Field(ge=1, le=128)] = 1
@@ -271,28 +258,28 @@ class Role(_Section):
     pod_template: PodTemplate = PodTemplate()
 
 
-class Transport(_Section):
+class Transport(Section):
     backend: Backend = Backend.EFA
     fallback: Fallback = Fallback.REFUSE
     privileges: Privileges = Privileges.IPC_LOCK
-    interface: Annotated[str, Field(min_length=1, max_length=15, pattern=r"^[A-Za-z0-9._-]+$")] = "eth0"
+    interface: Annotated[str, Field(min_length=1, max_length=15, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "eth0"
     """Network interface of sockets."""
 
 
-class Claim(_Section):
+class Claim(Section):
     timeout_milliseconds: Annotated[int, Field(ge=1, le=10_000)] = 150
     hold_seconds: Annotated[int, Field(ge=1, le=600)] = 15
     max_owners_asked: Annotated[int, Field(ge=1, le=8)] = 3
     max_percent_of_blocks: Annotated[int, Field(ge=1, le=90)] = 50
 
 
-class Retain(_Section):
+class Retain(Section):
     decoder_blocks_ttl_seconds: Annotated[int, Field(alias="decoderBlocksTTLSeconds", ge=8, le=86_400)] = 480
     lease_seconds: Annotated[int, Field(ge=8, le=86_400)] = 300
     max_percent_of_blocks: Annotated[int, Field(ge=1, le=90)] = 30
 
 
-class KVTransfer(_Section):
+class KVTransfer(Section):
     direction: Direction = Direction.BIDIRECTIONAL
     mechanism: Mechanism = Mechanism.CLAIM
     recompute_threshold_tokens: Annotated[int, Field(ge=0, le=1_000_000)] = 64
@@ -301,29 +288,29 @@ class KVTransfer(_Section):
     retain: Retain = Retain()
 
 
-class Rollout(_Section):
+class Rollout(Section):
     strategy: Strategy = Strategy.SURGE
     progress_deadline_seconds: Annotated[int, Field(ge=60, le=86_400)] = 7200
 
 
-class Authentication(_Section):
+class Authentication(Section):
     api_keys_secret_name: ObjectName | None = None
     """Secret with the key ``keys.yaml``: API key to tenant (router/README.md). None: everybody is one tenant."""
 
 
-class RouterLimits(_Section):
+class RouterLimits(Section):
     max_body_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = 32 << 20
     max_concurrent_requests: Annotated[int, Field(ge=1, le=1_000_000)] = 512
     request_timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = 1800
 
 
-class RouterService(_Section):
+class RouterService(Section):
     type: ServiceType = ServiceType.CLUSTER_IP
     port: Annotated[int, Field(ge=1, le=65_535)] = 8000
-    annotations: AnnotationMap = {}
+    annotations: AnnotationMap = Field(default={})
 
 
-class Router(_Section):
+class Router(Section):
     replicas: Annotated[int, Field(ge=0, le=64)] = 2
     image: ImageReference | None = None
     image_pull_policy: ImagePullPolicy = ImagePullPolicy.IF_NOT_PRESENT
@@ -338,20 +325,20 @@ class Router(_Section):
     pod_template: PodTemplate = PodTemplate()
 
 
-class Tenancy(_Section):
+class Tenancy(Section):
     cache_isolation: CacheIsolation = CacheIsolation.PER_TENANT
 
 
-class Monitoring(_Section):
+class Monitoring(Section):
     pod_monitor: Switch = Switch.AUTO
     dashboards: Switch = Switch.AUTO
 
 
-class NetworkPolicy(_Section):
+class NetworkPolicy(Section):
     mode: PolicyMode = PolicyMode.ENABLED
 
 
-class Spec(_Section):
+class Spec(Section):
     model: Model
     engine: Engine = Engine()
     prefill: Role
@@ -377,9 +364,9 @@ class Metadata(BaseModel):
     annotations: dict[str, str] = {}
 
 
-class PDDeployment(_Section):
+class PDDeployment(Section):
     api_version: str = "pdserve.io/v1alpha1"
     kind: str = "PDDeployment"
     metadata: Metadata
     spec: Spec
-    status: dict[str, Any] = {}
+    status: dict[str, Any] = Field(default={})

@@ -172,7 +172,7 @@ def _volumes(
     ]
     if own_connector:
         own.append({"name": "pdd-connector", "emptyDir": {}})
-    return [*own, *template.volumes]
+    return [*own, *(volume.as_given() for volume in template.volumes)]
 
 
 def _engine_mounts(deployment: PDDeployment, role: Role) -> list[dict[str, Any]]:
@@ -186,4 +186,4 @@ def _engine_mounts(deployment: PDDeployment, role: Role) -> list[dict[str, Any]]
     ]
     if PLATFORMS[platform_of(role)].own_connector:
         own.append({"name": "pdd-connector", "mountPath": CONNECTOR_PATH, "readOnly": True})
-    return [*own, *role.pod_template.volume_mounts]
+    return [*own, *(mount.as_given() for mount in role.pod_template.volume_mounts)]

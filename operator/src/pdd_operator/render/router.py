@@ -129,7 +129,7 @@ def _pod_spec(deployment: PDDeployment, settings: RenderSettings) -> dict[str, A
         "terminationGracePeriodSeconds": grace,
         "securityContext": pod_security(owns_files=True),
         "containers": [_container(deployment, settings)],
-        "volumes": [*_volumes(deployment), *router.pod_template.volumes],
+        "volumes": [*_volumes(deployment), *(volume.as_given() for volume in router.pod_template.volumes)],
     }
     if router.image_pull_secret_names:
         pod["imagePullSecrets"] = [{"name": name} for name in router.image_pull_secret_names]
@@ -149,7 +149,7 @@ def _container(deployment: PDDeployment, settings: RenderSettings) -> dict[str, 
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": container_resources(_RESOURCES, router.pod_template.resources),
         "securityContext": restricted(),
-        "volumeMounts": [*_mounts(deployment), *router.pod_template.volume_mounts],
+        "volumeMounts": [*_mounts(deployment), *(mount.as_given() for mount in router.pod_template.volume_mounts)],
     }
 
 

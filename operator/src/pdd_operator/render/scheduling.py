@@ -23,12 +23,12 @@ def engine_scheduling(deployment: PDDeployment, component: Component, group: str
         selector[_INSTANCE_TYPE] = role.accelerator.instance_type
     fields: dict[str, Any] = {"nodeSelector": selector} if selector else {}
     if backend is Backend.EFA:
-        fields["affinity"] = _with_efa_terms(template.affinity, name, group)
+        fields["affinity"] = _with_efa_terms(template.affinity.as_given(), name, group)
         spread: list[dict[str, Any]] = []
     else:
-        fields |= {"affinity": template.affinity} if template.affinity else {}
+        fields |= _affinity(template)
         spread = [_spread(_HOST, selector_labels(name, component, group))]
-    tolerations = [*_tolerations(role, backend), *template.tolerations]
+    tolerations = [*_tolerations(role, backend), *(item.as_given() for item in template.tolerations)]
     constraints = _with_user_constraints(spread, template)
     return (
         fields
@@ -47,10 +47,13 @@ def router_scheduling(deployment: PDDeployment) -> dict[str, Any]:
     if template.node_selector:
         fields["nodeSelector"] = dict(template.node_selector)
     if template.tolerations:
-        fields["tolerations"] = list(template.tolerations)
-    if template.affinity:
-        fields["affinity"] = template.affinity
-    return fields | _named(template)
+        fields["tolerations"] = [item.as_given() for item in template.tolerations]
+    return fields | _affinity(template) | _named(template)
+
+
+def _affinity(template: PodTemplate) -> dict[str, Any]:
+    given = template.affinity.as_given()
+    return {"affinity": given} if given else {}
 
 
 def _with_efa_terms(affinity: dict[str, Any], name: str, group: str) -> dict[str, Any]:
@@ -95,8 +98,9 @@ def _spread(topology: str, labels: dict[str, str]) -> dict[str, Any]:
 def _with_user_constraints(own: list[dict[str, Any]], template: PodTemplate) -> list[dict[str, Any]]:
     """Each topology once for each way of not fitting, as the API server demands: the user's is taken."""
     users = template.topology_spread_constraints
-    given = {(item.get("topologyKey"), item.get("whenUnsatisfiable")) for item in users}
-    return [*(item for item in own if (item["topologyKey"], item["whenUnsatisfiable"]) not in given), *users]
+    given = {(item.topology_key, item.when_unsatisfiable) for item in users}
+    kept = [item for item in own if (item["topologyKey"], item["whenUnsatisfiable"]) not in given]
+    return [*kept, *(item.as_given() for item in users)]
 
 
 def _named(template: PodTemplate) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from pdd_operator.api.rules.deployment import check_between, check_model, check_name
 from pdd_operator.api.rules.engine import check_engine
-from pdd_operator.api.rules.pods import check_annotations, check_pod_template, check_unique
-from pdd_operator.api.rules.problem import Problem
+from pdd_operator.api.rules.pods import check_annotations, check_pod_template
+from pdd_operator.api.rules.problem import Problem, check_unique
 from pdd_operator.api.rules.roles import check_role
 from pdd_operator.api.v1alpha1 import Spec
 
