@@ -94,6 +94,7 @@ class Operator:
             EventRecorder(self._cluster, self._identity, _now),
             self._metrics,
             Clocks(_now, time.monotonic),
+            identity=settings.identity,
             resync_seconds=settings.resync_seconds,
             reuse=self._sampler.window,
             saw=self._saw,

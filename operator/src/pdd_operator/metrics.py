@@ -16,7 +16,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._reconciles = Counter(
             "pdd_operator_reconciles",
-            "Reconciles by result: unchanged, changed, failed, retried, paused, invalid, gone.",
+            "Reconciles by result: unchanged, changed, failed, retried, paused, invalid, left, gone.",
             ["result"],
             registry=self.registry,
         )

@@ -24,10 +24,10 @@ from pdd_operator.kube import kinds
 from pdd_operator.kube.cluster import Cluster
 from pdd_operator.kube.events import EventRecorder
 from pdd_operator.metrics import Metrics
-from pdd_operator.observe.events import Event, events_between
+from pdd_operator.observe.events import Event, claim_key_replaced, events_between, left_to_another, secret_found
 from pdd_operator.observe.observed import Observed, ReuseWindow
 from pdd_operator.observe.outcome import Failure, ReconcileOutcome, RolloutPlan
-from pdd_operator.observe.reasons import EventReason
+from pdd_operator.observe.ownership import other_operator
 from pdd_operator.observe.rollout import plan_rollout
 from pdd_operator.observe.status import compute_status
 from pdd_operator.plan import Plan, plan
@@ -76,7 +76,7 @@ class _Look:
 
 
 class Reconciler:
-    """``reuse``: what was last sampled from the engines of an object; ``saw``: is told what was read, and when
+    """``identity``: of this installation of the operator, the same in every process of it. ``reuse``: what was last sampled from the engines of an object; ``saw``: is told what was read, and when
     (monotonic) reading began."""
 
     def __init__(
@@ -87,6 +87,7 @@ class Reconciler:
         metrics: Metrics,
         clocks: Clocks,
         *,
+        identity: str,
         resync_seconds: float,
         reuse: Callable[[NamespacedName], ReuseWindow],
         saw: Callable[[Observed, float], None],
@@ -96,6 +97,7 @@ class Reconciler:
         self._events = events
         self._metrics = metrics
         self._clocks = clocks
+        self._identity = identity
         self._resync_seconds = resync_seconds
         self._reuse = reuse
         self._saw = saw
@@ -132,6 +134,10 @@ class Reconciler:
             with self._lock:
                 self._memories.pop(key, None)
             return "gone", Done(gone=True)
+        if (other := other_operator(deployment, self._identity)) is not None:
+            # Not even its status, which two would write in turns for ever.
+            self._events.record(deployment, left_to_another(other, self._identity))
+            return "left", Done()
         memory = self._memory(key, deployment["metadata"]["uid"])
         look = self._look(self._gather(key, deployment), memory)
         if look.interrupted is None or look.interrupted.retry_after_seconds is None:
@@ -196,7 +202,7 @@ class Reconciler:
             parsed,
             outcome,
             tuple(execution.done),
-            (*map(_key_replaced, _replaced_keys(observed, execution)), *map(_secret_found, secrets.found)),
+            (*map(claim_key_replaced, _replaced_keys(observed, execution)), *map(secret_found, secrets.found)),
             secrets.again_seconds,
             execution.interrupted,
             execution.conflict,
@@ -288,7 +294,7 @@ class Reconciler:
         metadata = deployment["metadata"]
         key = NamespacedName(metadata["namespace"], metadata["name"])
         before = deployment.get("status") or {}
-        status = compute_status(look.observed, look.outcome, look.parsed)
+        status = compute_status(look.observed, look.outcome, look.parsed) | {"operator": self._identity}
         for action in look.done:
             _log.info(sentence_of(action), generation=metadata.get("generation"), uid=metadata["uid"])
         for failure in look.outcome.failures:
@@ -363,16 +369,3 @@ def _replaced_keys(observed: Observed, execution: Execution) -> tuple[str, ...]:
     return tuple(
         metadata["name"] for metadata in made if metadata.get("labels", {}).get(labels.REVISION_GROUP) in groups
     )
-
-
-def _key_replaced(name: str) -> Event:
-    message = f"Secret {name} was gone and has new content: engines that started before refuse claims until restarted"
-    return Event(EventReason.CLAIM_KEY_REPLACED.value, message, warning=True)
-
-
-def _secret_found(name: str) -> Event:
-    message = (
-        f"Secret {name} was there before anything that uses it, and its content is used: whoever made it knows that. If nobody should, "
-        f"delete it; a new one is made. One that is left of a former PDDeployment of this name is replaced by itself"
-    )
-    return Event(EventReason.SECRET_FOUND.value, message, warning=True)

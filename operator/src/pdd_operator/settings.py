@@ -92,6 +92,11 @@ class Settings(BaseModel):
             raise SettingsError("; ".join(map(_say, error.errors()))) from error
 
     @property
+    def identity(self) -> str:
+        """Of this installation: what its processes have in common, and no other installation has."""
+        return f"{self.namespace}/{self.lease_name}"
+
+    @property
     def render(self) -> RenderSettings:
         engines = {
             Platform.GPU: self.image_engine_gpu,

@@ -167,7 +167,9 @@ def look(cluster: FakeCluster) -> Callable[[], Done | Retry]:
     return looks_of_a_new_process(cluster)
 
 
-def looks_of_a_new_process(cluster: FakeCluster) -> Callable[[], Done | Retry]:
+def looks_of_a_new_process(
+    cluster: FakeCluster, identity: str = "pdd-system/pdd-operator"
+) -> Callable[[], Done | Retry]:
     clock = cluster.clock
 
     def saw(observed: Observed, read_at: float) -> None:
@@ -179,6 +181,7 @@ def looks_of_a_new_process(cluster: FakeCluster) -> Callable[[], Done | Retry]:
         EventRecorder(cluster, "test", clock.utc),
         Metrics(),
         Clocks(clock.utc, clock),
+        identity=identity,
         resync_seconds=RESYNC_SECONDS,
         reuse=lambda key: ReuseWindow(None, None),
         saw=saw,
@@ -330,6 +333,39 @@ def test_a_secret_that_has_no_room_is_said_and_everything_else_is_done(
 def reconciled(cluster: FakeCluster) -> tuple[str, str]:
     found = next(one for one in cluster.deployment["status"]["conditions"] if one["type"] == "Reconciled")
     return found["status"], found["reason"]
+
+
+def test_two_operators_do_not_fight_over_one_object(cluster: FakeCluster, look: Callable[[], Done | Retry]) -> None:
+    look()
+    look()
+    other = looks_of_a_new_process(cluster, identity="elsewhere/pdd-operator")
+    del cluster.objects[name_of(cluster, "Service", "router")]
+    cluster.deployment["spec"]["router"] = {"replicas": 2}
+    cluster.writes.clear()
+    for _ in range(3):
+        assert other() == Done(calls=1)
+    assert cluster.writes == ["event LeftToAnother"], "neither objects nor status"
+    looks_of_a_new_process(cluster)()
+    assert "apply Service/small-router" in cluster.writes, "the same installation takes it over without a word"
+
+
+def test_an_operator_hands_over_to_the_one_that_the_annotation_names(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    look()
+    cluster.deployment["metadata"]["annotations"] = {labels.OPERATOR: "elsewhere/pdd-operator"}
+    del cluster.objects[name_of(cluster, "Service", "router")]
+    cluster.writes.clear()
+    look()
+    assert cluster.writes == ["event LeftToAnother"]
+    other = looks_of_a_new_process(cluster, identity="elsewhere/pdd-operator")
+    other()
+    assert "apply Service/small-router" in cluster.writes
+    assert cluster.deployment["status"]["operator"] == "elsewhere/pdd-operator"
+    del cluster.deployment["metadata"]["annotations"]
+    cluster.writes.clear()
+    look()
+    assert not [what for what in cluster.writes if "event" not in what], "and keeps it"
 
 
 def test_an_invalid_one_touches_nothing_but_its_status(cluster: FakeCluster, look: Callable[[], Done | Retry]) -> None:

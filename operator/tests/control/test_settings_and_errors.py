@@ -36,6 +36,7 @@ def test_everything_that_is_not_needed_has_a_default() -> None:
     settings = Settings.from_environment(NEEDED | {"PATH": "/bin"})
     assert settings.watch_namespaces == ()
     assert settings.leader_election
+    assert settings.identity == "pdd-system/pdd-operator"
     assert settings.render.images.engine == {}
 
 

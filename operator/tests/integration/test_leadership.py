@@ -97,3 +97,22 @@ def test_without_a_lease_both_write(world: World) -> None:
 def _who(call: Call) -> str:
     """The log of a process is called as its pod is, and its user agent too."""
     return call.user_agent.removeprefix("pdd-operator/").partition("_")[0]
+
+
+def test_an_operator_of_another_release_leaves_the_object_alone(world: World) -> None:
+    first = world.started("first")
+    world.create_ready(cpu_deployment("small"))
+    first.terminate()
+    world.wait_quiet("small")
+    since = world.plane.audit.position()
+    second = world.started("second", lease_name="other")
+    path = f"/api/v1/namespaces/{world.namespace}/events"
+    world.wait(
+        lambda: any(event["reason"] == "LeftToAnother" for event in world.plane.api.items(path)), 20, "it says nothing"
+    )
+    assert {call.resource for call in world.writes(since)} <= {"events"}
+    named = {"metadata": {"annotations": {"pdserve.io/operator": f"{world.installation.account[0]}/other"}}}
+    world.deployments.patch("small", named)
+    world.plane.api.delete(world.deployments.child_path("Service", "small-router"))
+    world.wait(lambda: world.deployments.exists("Service", "small-router"), 10, "it does not take over")
+    second.terminate()

@@ -24,6 +24,8 @@ INPUT_HASH: Final = f"{GROUP}/input-hash"
 RECONCILE: Final = f"{GROUP}/reconcile"
 PAUSED: Final = "paused"
 """Value of ``RECONCILE`` on a PDDeployment that makes the operator leave its children alone."""
+OPERATOR: Final = f"{GROUP}/operator"
+"""Annotation on a PDDeployment: the operator that is to care for it, as ``status.operator`` names them, where several could."""
 
 FIELD_MANAGER: Final = "pdd-operator"
 HANDOVER_MANAGER: Final = "pdd-operator-handover"

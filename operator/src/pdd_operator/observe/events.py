@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pdd_operator.api.labels import OPERATOR
 from pdd_operator.api.objects import Action, Apply, CreateOnce, Delete, Scale, ref_of
 from pdd_operator.observe.conditions import Condition, Truth, previous_conditions
 from pdd_operator.observe.reasons import ConditionType, EventReason, Reason
@@ -178,3 +179,24 @@ _OF_CONDITIONS: Final[Mapping[ConditionType, Callable[[ConditionType, _Step], It
     ConditionType.REUSE_ACTIVE: _of_reuse,
     ConditionType.STALLED: _of_stalled,
 }
+
+
+def claim_key_replaced(name: str) -> Event:
+    message = f"Secret {name} was gone and has new content: engines that started before refuse claims until restarted"
+    return _event(EventReason.CLAIM_KEY_REPLACED, message, warning=True)
+
+
+def secret_found(name: str) -> Event:
+    message = (
+        f"Secret {name} was there before anything that uses it, and its content is used: whoever made it knows that. If nobody should, "
+        f"delete it; a new one is made. One that is left of a former PDDeployment of this name is replaced by itself"
+    )
+    return _event(EventReason.SECRET_FOUND, message, warning=True)
+
+
+def left_to_another(other: str, identity: str) -> Event:
+    message = (
+        f"Operator {other} cares for this deployment, so {identity} leaves it alone: let one operator watch a namespace. To hand it over "
+        f"set the annotation {OPERATOR}={identity}"
+    )
+    return _event(EventReason.LEFT_TO_ANOTHER, message, warning=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pdd_operator.api.labels import OWNER_UID, ROLE, Component
+from pdd_operator.api.labels import OPERATOR, OWNER_UID, ROLE, Component
 from pdd_operator.api.names import ObjectRef, component_name, engine_config_group, engine_set_name, engine_set_parts
 from pdd_operator.api.objects import Manifest
 from pdd_operator.observe.observed import Observed
@@ -26,6 +26,13 @@ def is_owned(child: Manifest, uid: str) -> bool:
 def is_lost(child: Manifest, uid: str) -> bool:
     """Whether it has no controlling owner any more and says by its label that it was that of ``uid``."""
     return not _controller(child) and _label(child, OWNER_UID) == uid
+
+
+def other_operator(deployment: Manifest, identity: str) -> str | None:
+    """Who cares for a PDDeployment if not the operator ``identity``: as its annotation says, or else its status. None: nobody else does."""
+    named = (deployment["metadata"].get("annotations") or {}).get(OPERATOR)
+    found = str(named or (deployment.get("status") or {}).get("operator") or identity)
+    return None if found == identity else found
 
 
 def group_of(ref: ObjectRef, deployment: str) -> str | None:

@@ -121,6 +121,7 @@ class EventReason(_Meant):
     CREATED_SECRETS = "CreatedSecrets", "Secrets with random content were made."
     CLAIM_KEY_REPLACED = "ClaimKeyReplaced", "A Secret that engines still use was gone and has new content."
     SECRET_FOUND = "SecretFound", "A Secret was there before anything that uses it, and its content is used as it is."
+    LEFT_TO_ANOTHER = "LeftToAnother", "Another operator cares for this deployment, and this one leaves it alone."
     DELETED_OBJECTS = "DeletedObjects", "Objects that the spec asks for no longer were deleted."
     SCALED_OLD_REVISION = "ScaledOldRevision", "An older revision made room for the current one."
     SCALED_PREFILL = "ScaledPrefill", "The number of wanted prefill engines changed."
