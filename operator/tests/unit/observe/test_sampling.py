@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
-from condition_cases import SAMPLE
+from condition_case import SAMPLE
 
 from pdd_operator.api.labels import REVISION_GROUP
 from pdd_operator.api.names import NamespacedName
