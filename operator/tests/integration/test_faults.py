@@ -35,6 +35,25 @@ CALLS_PER_SECOND, BURST_CALLS, ONE_LOOK_CALLS = 10, 60, 80
 READS, WRITES = ("get", "list"), ("create", "patch", "delete")
 TIMEOUT_SECONDS = {"PDD_OPERATOR_REQUEST_TIMEOUT_SECONDS": "1.5"}
 RETRY_AFTER_SECONDS = 2
+POD_MONITOR_NAME = "podmonitors.monitoring.coreos.com"
+POD_MONITORS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": POD_MONITOR_NAME},
+    "spec": {
+        "group": "monitoring.coreos.com",
+        "names": {"kind": "PodMonitor", "plural": "podmonitors"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
 
 
 @dataclass
@@ -158,3 +177,26 @@ def test_a_watch_that_is_given_up_ends_the_process_and_the_next_one_carries_on(b
     broken.operator.start()
     world.wait(lambda: world.deployments.exists("Service", "small-router"), 20, "the next process does nothing")
     world.deployments.wait_for_condition("small", "Ready")
+
+
+def test_a_definition_that_is_removed_ends_the_process_once_and_the_next_one_does_without_it(world: World) -> None:
+    """PodMonitor and dashboards are somebody else's definitions; kopf cannot stop one watch alone."""
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    world.plane.api.create(definitions, POD_MONITORS)
+
+    def served() -> bool:
+        conditions = world.plane.api.get(f"{definitions}/{POD_MONITOR_NAME}").get("status", {}).get("conditions", ())
+        return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+    world.wait(served, 10, "the definition is not served")
+    operator = world.started()
+    world.create_ready(cpu_deployment("small"))
+    monitors = f"/apis/monitoring.coreos.com/v1/namespaces/{world.namespace}/podmonitors"
+    assert world.plane.api.items(monitors)
+    world.plane.api.delete(f"{definitions}/{POD_MONITOR_NAME}")
+    operator.wait_for_end(45)
+    operator.start()
+    world.plane.api.delete(world.deployments.child_path("Service", "small-router"))
+    world.wait(lambda: world.deployments.exists("Service", "small-router"), 20, "the next process does nothing")
+    world.deployments.wait_for_condition("small", "Reconciled")
+    assert operator.runs
