@@ -103,6 +103,80 @@ def test_in_place_never_has_more_pods_than_wanted(prefill: int, decode: int, see
     assert_ends(some)
 
 
+SCALING = {"minReplicas": 1, "maxReplicas": 4, "target": {"metric": "QueueWaitSeconds", "value": "1"}}
+
+
+def meddle(some: World, chance: random.Random) -> None:
+    """What users and other controllers do: revisions there and back, strategies, sizes, autoscalers, labels."""
+    kind = chance.choice(
+        ("revision", "revision", "back", "strategy", "size", "scaling", "autoscaler", "labels", "stuck", "stuck")
+    )
+    part = chance.choice(ENGINE_COMPONENTS)
+    if kind == "revision":
+        change(some)
+    elif kind == "back":
+        some.revision = chance.choice(sorted(some.groups() | {some.revision}))
+    elif kind == "strategy":
+        some.change_spec({"rollout": {"strategy": chance.choice(("Surge", "InPlace"))}})
+    elif kind == "size":
+        some.change_spec({part.value: {"replicas": chance.randrange(4)}})
+    elif kind == "scaling":
+        some.change_spec({part.value: {"autoscaling": SCALING}})
+    elif kind == "autoscaler" and some.sets:
+        group = some.plan().replicas.autoscaled_groups.get(part)
+        if group is not None and (group, part) in some.sets:
+            some.scale(group, part, chance.randrange(1, 5))
+    elif kind == "labels" and some.sets:
+        some.unlabelled.add(chance.choice(sorted(some.sets)))
+    elif kind == "stuck":
+        some.stuck = {(some.revision, part)} if chance.random() < 0.7 else set()
+
+
+def one_look(some: World) -> None:
+    """What holds at every single look, whatever was done before."""
+    plan, limits = some.plan(), {}
+    for part, size in ((Component.PREFILL, plan.replicas.prefill), (Component.DECODE, plan.replicas.decode)):
+        limits[part] = plan.wanted[part] if size is not None else 1000
+    in_place = some.parsed.spec.rollout.strategy == "InPlace"
+    service, pairs = some.best_service(limits), some.all_pairs()
+    kept = {part: min(plan.wanted[part], some.kept(some.revision, part)) for part in ENGINE_COMPONENTS}
+    ready = {part: some.kept(some.revision, part, plan.wanted[part]) for part in ENGINE_COMPONENTS}
+    budget = max(0, min(plan.wanted.values()) - 1)
+    before = {part: some.may_count(part) for part in ENGINE_COMPONENTS}
+    some.strangers = True
+    assert some.plan() == plan, "what is not ours changes nothing"
+    some.strangers = False
+    some.reconcile()
+    if not in_place and not plan.available:
+        assert some.best_service(limits) >= service
+    if in_place:
+        for part in ENGINE_COMPONENTS:
+            assert some.may_count(part) <= max(plan.wanted[part], before[part])
+            assert some.kept(some.revision, part) >= min(kept[part], ready[part])
+        assert some.all_pairs() >= min(pairs, budget)
+
+
+@MANY
+@given(st.sampled_from(["Surge", "InPlace"]), st.integers(1, 3), st.integers(1, 3), chances)
+def test_whatever_is_done_meanwhile_what_serves_goes_on_and_it_ends(
+    strategy: str, prefill: int, decode: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+    some = world(strategy, prefill, decode)
+    for _ in range(120):
+        kind = chance.random()
+        if kind < 0.35:
+            one_look(some)
+        elif kind < 0.42:
+            meddle(some, chance)
+        elif kind < 0.6:
+            some.settle()
+        else:
+            some.random_step(chance)
+    some.stuck = set()
+    assert_ends(some)
+
+
 @pytest.mark.parametrize("strategy", ["Surge", "InPlace"])
 @MANY
 @given(chances)

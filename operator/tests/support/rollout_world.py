@@ -7,6 +7,7 @@ is ending keeps its place until it is gone. Deleting a set leaves its pods to th
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -45,8 +46,16 @@ class World:
     sets: dict[tuple[str, Component], Set] = field(default_factory=dict)
     pods: dict[tuple[str, Component, int], PodState] = field(default_factory=dict)
     born: dict[str, int] = field(default_factory=dict)
+    stuck: set[tuple[str, Component]] = field(default_factory=set)
+    unlabelled: set[tuple[str, Component]] = field(default_factory=set)
+    strangers: bool = False
 
     def __post_init__(self) -> None:
+        self.change_spec({})
+
+    def change_spec(self, changes: dict[str, Any]) -> None:
+        """By whole sections. What is in ``stuck`` never becomes ready, what is in ``unlabelled`` lost all labels."""
+        self.spec = {**self.spec, **changes}
         self.parsed = parsed(deployment_object(self.spec))
 
     # ---- what the operator sees and does ------------------------------------------------------------------------
@@ -59,10 +68,15 @@ class World:
                 stateful_set(part, group, found.replicas, created=created, generation=found.generation, seen=found.seen)
             )
             children.append(config_map(group, created))
+            if (group, part) in self.unlabelled:
+                children[-2]["metadata"]["labels"] = {}
         pods = [
             pod(part, ordinal, group, ready=state is not PodState.STARTING, terminating=state is PodState.ENDING)
             for (group, part, ordinal), state in self.pods.items()
         ]
+        if self.strangers:
+            children += strange_children(self.revision)
+            pods += strange_pods(self.revision)
         deployment = deployment_object(self.spec, self.status)
         return Observed(deployment, {ref_of(child): child for child in children}, tuple(pods), _NOTHING, NOW)
 
@@ -134,7 +148,7 @@ class World:
         for key, state in list(self.pods.items()):
             if state is PodState.ENDING:
                 del self.pods[key]
-            else:
+            elif key[:2] not in self.stuck:
                 self.pods[key] = PodState.READY
 
     def random_step(self, chance: random.Random) -> None:
@@ -154,7 +168,7 @@ class World:
         state = self.pods[key]
         if kind == "gone" and state is PodState.ENDING:
             del self.pods[key]
-        elif kind == "ready" and state is PodState.STARTING:
+        elif kind == "ready" and state is PodState.STARTING and key[:2] not in self.stuck:
             self.pods[key] = PodState.READY
         elif kind == "fail" and state is PodState.READY:
             self.pods[key] = PodState.STARTING
@@ -167,14 +181,43 @@ class World:
         """Pods of a role in every group, ending ones too."""
         return sum(role is part for _, role, _ in self.pods)
 
-    def pairs(self, group: str) -> int:
-        """Ready prefill and decode pods of a group that its sets keep."""
-        return min(
-            sum(
-                key[:2] == (group, part) and state is PodState.READY and key[2] < self._size(group, part)
-                for key, state in self.pods.items()
+    def may_count(self, part: Component) -> int:
+        """Most pods of a role that are there or may come without the operator's doing."""
+        total = 0
+        for group in {key[0] for key in self.pods} | self.groups():
+            there = sum(key[:2] == (group, part) for key in self.pods)
+            found = self.sets.get((group, part))
+            sizes = (
+                () if found is None else (found.replicas, 0 if found.seen == found.generation else found.seen_replicas)
             )
-            for part in ENGINE_COMPONENTS
+            total += max((there, *sizes))
+        return total
+
+    def kept(self, group: str, part: Component, limit: int = 1000) -> int:
+        """Ready pods of a role of a group that its set keeps, or would keep at that size."""
+        size = min(limit, self._size(group, part))
+        return sum(
+            key[:2] == (group, part) and state is PodState.READY and key[2] < size for key, state in self.pods.items()
+        )
+
+    def pairs(self, group: str, limits: Mapping[Component, int] | None = None) -> int:
+        """Ready prefill and decode pods of a group that its sets keep."""
+        return min(self.kept(group, part, (limits or {}).get(part, 1000)) for part in ENGINE_COMPONENTS)
+
+    def all_pairs(self) -> int:
+        return sum(self.pairs(group) for group in self.groups())
+
+    def best_service(self, limits: Mapping[Component, int]) -> tuple[int, int]:
+        """Pairs and decode pods of the group that serves best; of the current one only as much as ``limits`` say."""
+        return max(
+            (
+                (
+                    self.pairs(group, limits if group == self.revision else None),
+                    self.kept(group, Component.DECODE, limits[Component.DECODE] if group == self.revision else 1000),
+                )
+                for group in self.groups()
+            ),
+            default=(0, 0),
         )
 
     def most_pairs(self) -> int:
@@ -186,6 +229,28 @@ class World:
     def _size(self, group: str, part: Component) -> int:
         found = self.sets.get((group, part))
         return 0 if found is None else found.replicas
+
+
+def strange_children(revision: str) -> list[Manifest]:
+    """What somebody made of copies: without owner, with another name, with another's owner; all with the labels of ours."""
+    found = [stateful_set(part, "debug1", 2) for part in ENGINE_COMPONENTS]
+    found += [stateful_set(part, "abcdef", 2) for part in ENGINE_COMPONENTS]
+    for child in found:
+        child["metadata"]["ownerReferences"] = []
+    found.append(stateful_set(Component.DECODE, revision, 7))
+    found[-1]["metadata"]["name"] = "copy"
+    found.append(config_map("fedcba"))
+    found[-1]["metadata"]["ownerReferences"] = [{"uid": "another", "controller": True}]
+    return found
+
+
+def strange_pods(revision: str) -> list[Manifest]:
+    found = [pod(part, 0, group) for part in ENGINE_COMPONENTS for group in ("debug1", "abcdef")]
+    found += [pod(part, 9, revision) for part in Component]
+    for item in found[4:]:
+        item["metadata"]["name"] = "debug"
+        item["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "copy-1", "uid": "x", "controller": True}]
+    return found
 
 
 _NOTHING = ReuseWindow(None, None)

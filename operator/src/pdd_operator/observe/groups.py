@@ -86,8 +86,8 @@ class GroupFacts:
 
     @property
     def pairs(self) -> int:
-        """Prefill and decode pods that can work together."""
-        return min(self.roles[component].ready for component in ENGINE_COMPONENTS)
+        """Prefill and decode pods that can work together and stay."""
+        return min(self.roles[component].kept for component in ENGINE_COMPONENTS)
 
     @property
     def served(self) -> bool:

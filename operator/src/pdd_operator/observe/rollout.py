@@ -104,8 +104,9 @@ def decide(
 
 def _is_available(current: GroupFacts, wanted: Mapping[Component, int]) -> bool:
     # A set that is not there yet is not available even where no pod is wanted: the old group goes only for something.
+    # And of more pods than wanted, those that stay must be the ready ones.
     return all(
-        current.roles[part].set_replicas is not None and current.roles[part].ready >= wanted[part]
+        current.roles[part].set_replicas is not None and current.roles[part].ready_within(wanted[part]) >= wanted[part]
         for part in ENGINE_COMPONENTS
     )
 
@@ -118,7 +119,7 @@ def _best_first(old: Sequence[GroupFacts]) -> list[GroupFacts]:
 
 def _serving(group: GroupFacts) -> tuple[int, int]:
     """Whole pairs first; without one, routers send to decode engines alone."""
-    return group.pairs, group.roles[Component.DECODE].ready
+    return group.pairs, group.roles[Component.DECODE].kept
 
 
 def _is_worth(group: GroupFacts) -> bool:

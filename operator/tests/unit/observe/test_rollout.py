@@ -137,6 +137,82 @@ def test_in_place_the_better_of_two_old_groups_keeps_its_pods() -> None:
     assert (kept(plan, "a", "b"), plan.old_replicas, plan.replicas) == ({"a"}, {}, Replicas(0, 0))
 
 
+def test_in_place_after_surge_keeps_the_ready_pods_of_both_groups_in_reason() -> None:
+    """Four pods where two are wanted, by a change of strategy in the middle: one pair at least stays."""
+    old, new = group("a", facts(2, 2), available=True), group("b", facts(2, 1, pods=2))
+    plan = decide(IN_PLACE, "b", fixed(), (old, new))
+    assert plan.replicas == Replicas(1, 1)
+    assert plan.finished == {"a"}, "the ready pair of the current group is within the budget"
+    second = RoleFacts(2, True, 2, 1, (1,))  # the pod with the higher number is the ready one
+    assert decide(IN_PLACE, "b", fixed(), (old, group("b", second))).replicas == Replicas(2, 2)
+
+
+def test_in_place_a_smaller_size_meanwhile_leaves_what_is_ready_of_the_current_group() -> None:
+    both = (group("a", facts(2, 2), available=True), group("b", facts(2, 2)))
+    for wanted in (2, 3):
+        plan = decide(IN_PLACE, "b", fixed(wanted, wanted), both)
+        assert plan.replicas == Replicas(2, 2)
+    assert decide(IN_PLACE, "b", fixed(2, 2), both).available
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_in_place_a_role_that_never_gets_ready_costs_one_pair(size: int) -> None:
+    old, new = {P: size, D: size}, {P: 0, D: 0}
+    for _ in range(20):
+        groups = (
+            group("a", facts(old[P], old[P]), facts(old[D], old[D]), available=True),
+            group("b", facts(new[P], new[P]), facts(new[D], 0, pods=new[D])),
+        )
+        plan = decide(IN_PLACE, "b", fixed(size, size), groups)
+        assert plan.finished == frozenset()
+        old |= {part: target for (_, part), target in plan.old_replicas.items()}
+        new = {P: plan.replicas.prefill or 0, D: plan.replicas.decode or 0}
+        assert min(old.values()) >= size - 1
+
+
+def test_surge_keeps_decode_engines_that_serve_alone() -> None:
+    old = group("a", facts(1, 0, pods=1), facts(2, 2))
+    plan = decide(SURGE, "b", fixed(1, 2), (old,))
+    assert (kept(plan, "a"), plan.old_replicas) == ({"a"}, {})
+    better = group("b", facts(1, 1), facts(2, 2))
+    assert kept(decide(SURGE, "c", fixed(1, 2), (old, better)), "a", "b") == {"b"}
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_an_autoscaled_role_that_lost_its_set_keeps_size_and_autoscaler(strategy: Strategy) -> None:
+    lost = group("a", facts(6, 6), facts(None, 6))
+    for sizes in (scaled(remembered=6), scaled(remembered=2)):
+        plan = decide(strategy, "a", sizes, (lost,))
+        assert (plan.replicas.prefill, plan.replicas.decode) == (None, 6)
+        assert plan.replicas.autoscaled_groups == {D: "a"}
+    gone = decide(strategy, "a", scaled(remembered=6), (group("a", facts(6, 6), facts(None, 0)),))
+    assert gone.replicas.decode == 6
+
+
+def test_the_autoscaler_stays_with_the_group_that_serves_until_the_other_is_available() -> None:
+    for size in (3, 5):
+        old = group("a", facts(size, size), available=True)
+        plan = decide(SURGE, "b", scaled(), (old, group("b", facts(3, 2, pods=3))))
+        assert plan.replicas == Replicas(size, size, {P: "a", D: "a"}), "the new group follows what the autoscaler does"
+    after = decide(SURGE, "b", scaled(), (old, group("b", facts(5, 5))))
+    assert (after.replicas, after.finished) == (Replicas(None, None), {"a"})
+    in_place = decide(IN_PLACE, "b", scaled(remembered=5), (old, group("b", facts(0, 0))), True)
+    assert in_place.replicas.autoscaled_groups == {}, "an autoscaler would undo every step"
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_a_group_whose_set_is_nobody_s_is_neither_scaled_nor_finished(strategy: Strategy) -> None:
+    lost = GroupFacts("a", {P: facts(None, 2), D: facts(None, 2)}, "", True, True, disowned=True)
+    plan = decide(strategy, "b", fixed(), (lost, group("b", facts(2, 2))))
+    assert (plan.old_replicas, plan.finished, plan.available) == ({}, frozenset(), True)
+
+
+def test_of_more_pods_than_wanted_those_that_stay_must_be_ready() -> None:
+    last = RoleFacts(3, True, 3, 2, (1, 2))
+    plan = decide(SURGE, "b", fixed(), (group("a", facts(2, 2), available=True), group("b", last)))
+    assert (plan.available, plan.finished) == (False, frozenset())
+
+
 def test_none_wanted() -> None:
     for strategy in Strategy:
         before = decide(strategy, "b", fixed(0, 0), (group("a", facts(2, 2), available=True),))
