@@ -68,6 +68,7 @@ class Operator:
         self._wake = asyncio.Event()
         self._stopped = asyncio.Event()
         self._end_watches = threading.Event()
+        self._ill: str | None = None
         self._stop_kopf: Callable[[], object] = _always
         # Clocks of reconciles may stand still while the machine sleeps; that of the lease (kube.lease) may not.
         self._queue = WorkQueue(time.monotonic, random.random, on_add=self._wake.set)
@@ -241,6 +242,14 @@ class Operator:
         self._watches.listed((observed.deployment, *observed.children.values(), *observed.pods), read_at)
 
     def _illness(self) -> str | None:
+        """Why the kubelet should start the process again. Said in the log, too: no event of a failed probe shows it."""
+        reason = self._find_illness()
+        if reason is not None and self._ill is None:
+            _log.error("Unhealthy, to be started again", reason=reason)
+        self._ill = reason
+        return reason
+
+    def _find_illness(self) -> str | None:
         if (waited := self._queue.oldest_seconds) > self._settings.stuck_seconds:
             return f"an object has waited for {waited:.0f} s"
         if silent := self._watches.silent_kinds():

@@ -21,6 +21,7 @@ class WatchMonitor:
         self._kinds: frozenset[str] = frozenset()
         self._told: dict[str, tuple[float, str]] = {}
         self._untold: dict[str, tuple[float, str]] = {}
+        self._gone: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def expect(self, kinds: Iterable[str]) -> None:
@@ -33,6 +34,7 @@ class WatchMonitor:
             self._untold.pop(uid, None)
             if deleted:
                 self._told.pop(uid, None)
+                self._bury(uid)
             else:
                 self._told[uid] = (self._clock(), version)
 
@@ -42,9 +44,17 @@ class WatchMonitor:
         with self._lock:
             for found in objects:
                 uid, version = found["metadata"]["uid"], found["metadata"]["resourceVersion"]
+                if uid in self._gone:
+                    continue
                 told_at, told_version = self._told.get(uid, (float("-inf"), ""))
                 if found["kind"] in self._kinds and told_version != version and told_at < read_at:
                     self._untold.setdefault(uid, (now, found["kind"]))
+
+    def _bury(self, uid: str) -> None:
+        """A list that began before the deletion still shows what no watch will ever tell of again. None takes longer than the patience."""
+        now = self._clock()
+        self._gone = {dead: at for dead, at in self._gone.items() if now - at <= self._patience_seconds}
+        self._gone[uid] = now
 
     def silent_kinds(self) -> tuple[str, ...]:
         """Kinds whose watch did not tell a change for longer than the patience."""

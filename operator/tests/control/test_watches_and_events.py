@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
+from structlog.testing import capture_logs
+
+from pdd_operator.__main__ import Operator
 from pdd_operator.errors import NotFoundError, TransientError
 from pdd_operator.kube.events import EventRecorder
 from pdd_operator.observe.events import Event
@@ -62,6 +66,35 @@ def test_what_is_deleted_and_what_is_not_watched_is_not_waited_for() -> None:
     watches.told("s", "2", deleted=True)
     clock.now = 500
     assert watches.silent_kinds() == ()
+
+
+def test_a_list_that_is_older_than_a_deletion_blames_nobody() -> None:
+    """Else every such race made the operator unhealthy some minutes later, and for good."""
+    clock = Clock()
+    watches = monitor(clock)
+    watches.told("s", "1")
+    clock.now = 5
+    watches.told("s", "2", deleted=True)
+    watches.listed([seen("1")], read_at=4)
+    clock.now = 500
+    assert watches.silent_kinds() == ()
+
+
+def test_what_is_deleted_is_not_remembered_for_ever() -> None:
+    clock = Clock()
+    watches = monitor(clock)
+    for number in range(1000):
+        clock.now += 1
+        watches.told(str(number), "1", deleted=True)
+    assert len(watches._gone) <= 62
+
+
+def test_why_the_process_is_unhealthy_is_logged_once() -> None:
+    reasons = iter([None, "silent", "silent", None, "silent"])
+    process: Any = SimpleNamespace(_ill=None, _find_illness=lambda: next(reasons))
+    with capture_logs() as lines:
+        assert [Operator._illness(process) for _ in range(5)] == [None, "silent", "silent", None, "silent"]
+    assert [line["reason"] for line in lines] == ["silent", "silent"]
 
 
 class Store:
