@@ -16,6 +16,7 @@ from observed_world import (
     CURRENT,
     NOW,
     OLD,
+    OWNER,
     all_children,
     all_pods,
     config_map,
@@ -28,6 +29,7 @@ from observed_world import (
 
 from pdd_operator import __version__
 from pdd_operator.api.labels import Component
+from pdd_operator.api.names import ObjectRef
 from pdd_operator.api.objects import Manifest
 from pdd_operator.observe.observed import Observed
 from pdd_operator.observe.outcome import Failure, ReconcileOutcome
@@ -150,6 +152,53 @@ def test_without_a_plan_sizes_stay_as_they_were(reason: str) -> None:
     after = compute_status(seen, ReconcileOutcome(failures=(Failure(reason, "x"),)), parsed(seen.deployment))
     assert after["prefill"] == before["prefill"]
     assert after["revision"] == before["revision"]
+
+
+def test_without_a_plan_the_spec_says_what_is_wanted() -> None:
+    """Not zero, at first sight of an object that cannot be rendered: nobody scaled it to zero."""
+    seen = observed(deployment_object(), (), ())
+    status = compute_status(seen, ReconcileOutcome(failures=(Failure("InternalError", "x"),)), parsed(seen.deployment))
+    assert [status[part]["replicas"] for part in ("prefill", "decode", "router")] == [2, 2, 2]
+    found = next(one for one in status["conditions"] if one["type"] == "DecodeAvailable")
+    assert found["reason"] != "ScaledToZero"
+
+
+def test_an_autoscaler_that_does_not_act_is_told_of() -> None:
+    name = "glm-decode"
+    scaler: Manifest = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "ownerReferences": [OWNER]},
+        "status": {
+            "conditions": [
+                {
+                    "type": "ScalingActive",
+                    "status": "False",
+                    "reason": "FailedGetPodsMetric",
+                    "message": "no metrics API",
+                }
+            ]
+        },
+    }
+    for pods in (all_pods(), all_pods(ready=False)):
+        status = status_of(observed(deployment_object(), [*all_children(), scaler], pods))
+        told = {one["type"]: one["message"] for one in status["conditions"]}
+        assert (
+            f"HorizontalPodAutoscaler {name} does not act (FailedGetPodsMetric): no metrics API"
+            in told["DecodeAvailable"]
+        )
+        assert "HorizontalPodAutoscaler" not in told["PrefillAvailable"]
+    scaler["status"]["conditions"][0]["status"] = "True"
+    status = status_of(observed(deployment_object(), [*all_children(), scaler], all_pods()))
+    assert not any("HorizontalPodAutoscaler" in one["message"] for one in status["conditions"])
+
+
+def test_a_pod_template_that_waits_is_told_of() -> None:
+    waits = ObjectRef("apps/v1", "StatefulSet", "glm-decode-c0ffee")
+    status = status_of(observed(deployment_object(), all_children(), all_pods()), held=(waits,))
+    found = next(one for one in status["conditions"] if one["type"] == "Reconciled")
+    assert (found["status"], found["reason"]) == ("Unknown", "RollingOut")
+    assert found["message"].startswith(f"{waits} gets its new pod template when")
 
 
 def test_the_version_is_the_package_s() -> None:
