@@ -20,6 +20,8 @@
   value: {{ . | quote }}
 {{- end }}
 {{- end }}
+- name: PDD_OPERATOR_ALLOW_PRIVILEGED
+  value: {{ .Values.allowPrivileged | quote }}
 - name: PDD_OPERATOR_LEADER_ELECTION
   value: {{ .Values.leaderElection.enabled | quote }}
 - name: PDD_OPERATOR_LEASE_NAME

@@ -33,6 +33,7 @@ from pdd_operator.observe.status import compute_status
 from pdd_operator.plan import Plan, plan
 from pdd_operator.render.inputs import ClusterFacts, RenderSettings
 from pdd_operator.render.manifests import render
+from pdd_operator.render.permissions import require_permitted
 from pdd_operator.render.revision import revision_of
 from pdd_operator.secret_presence import SecretMemory, is_of_predecessor, look_for_secrets, name_of, owner_of, uid_of
 from pdd_operator.workqueue import Done, Retry
@@ -171,7 +172,7 @@ class Reconciler:
             return _Look(observed, None, ReconcileOutcome(problems=_problems(error)))
         try:
             return self._act(observed, parsed, memory)
-        except InvalidSpecError as error:  # what this operator has no data or default image for
+        except InvalidSpecError as error:  # what this operator has no leave, data or default image for
             return _Look(observed, None, ReconcileOutcome(problems=_problems(error)))
         except (LeaseLostError, TransientError):
             raise
@@ -183,6 +184,7 @@ class Reconciler:
             return _Look(observed, parsed, ReconcileOutcome(failures=(failure,)))
 
     def _act(self, observed: Observed, parsed: PDDeployment, memory: _Memory) -> _Look:
+        require_permitted(parsed.spec, self._settings)
         revision = revision_of(parsed, self._settings)
         observed = self._with_lost_sets(observed, revision)
         sizes = plan_rollout(parsed.spec, revision, observed)

@@ -36,6 +36,8 @@ class Settings(BaseModel):
     image_engine_gpu: Image | None = None
     image_engine_neuron: Image | None = None
     image_engine_cpu: Image | None = None
+    allow_privileged: bool = False
+    """Whether PDDeployments may have ``transport.privileges: Privileged``."""
     leader_election: bool = True
     lease_name: Name = "pdd-operator"
     lease_duration_seconds: Annotated[float, Field(ge=1, le=600)] = 15
@@ -108,7 +110,7 @@ class Settings(BaseModel):
             connector=self.image_connector,
             engine={platform: image for platform, image in engines.items() if image is not None},
         )
-        return RenderSettings(images, self.namespace, self.pod_labels)
+        return RenderSettings(images, self.namespace, self.pod_labels, self.allow_privileged)
 
 
 def _say(error: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -168,7 +169,7 @@ def look(cluster: FakeCluster) -> Callable[[], Done | Retry]:
 
 
 def looks_of_a_new_process(
-    cluster: FakeCluster, identity: str = "pdd-system/pdd-operator"
+    cluster: FakeCluster, settings: RenderSettings = SETTINGS, identity: str = "pdd-system/pdd-operator"
 ) -> Callable[[], Done | Retry]:
     clock = cluster.clock
 
@@ -177,7 +178,7 @@ def looks_of_a_new_process(
 
     reconciler = Reconciler(
         cluster,
-        SETTINGS,
+        settings,
         EventRecorder(cluster, "test", clock.utc),
         Metrics(),
         Clocks(clock.utc, clock),
@@ -376,6 +377,27 @@ def test_an_invalid_one_touches_nothing_but_its_status(cluster: FakeCluster, loo
     assert {what.split()[0] for what in cluster.writes} <= {"status", "event"}
     condition = next(one for one in cluster.deployment["status"]["conditions"] if one["type"] == "Accepted")
     assert (condition["status"], "replicas" in condition["message"]) == ("False", True)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_privileged_engines_are_made_only_where_the_operator_may(cluster: FakeCluster, allowed: bool) -> None:
+    role = {"accelerator": {"instanceType": "p5.48xlarge", "count": 8}, "tensorParallelSize": 8}
+    cluster.deployment["spec"] = {
+        "model": {"name": "Qwen/Qwen3-0.6B"},
+        "engine": {"image": "engine:1"},
+        "prefill": role,
+        "decode": role,
+        "transport": {"privileges": "Privileged"},
+    }
+    looks_of_a_new_process(cluster, replace(SETTINGS, allow_privileged=allowed))()
+    made = [item for ref, item in cluster.objects.items() if ref.kind == "StatefulSet"]
+    engines = [one for item in made for one in item["spec"]["template"]["spec"]["containers"]]
+    assert [one["securityContext"]["privileged"] for one in engines] == ([True, True] if allowed else [])
+    accepted = next(one for one in cluster.deployment["status"]["conditions"] if one["type"] == "Accepted")
+    wanted = ("True", "Valid") if allowed else ("False", "PrivilegesRefused")
+    assert (accepted["status"], accepted["reason"]) == wanted
+    named = all(part in accepted["message"] for part in ("transport.privileges", "`allowPrivileged`"))
+    assert named is not allowed
 
 
 def test_one_refused_object_does_not_keep_the_others_away(

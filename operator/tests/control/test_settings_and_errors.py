@@ -38,6 +38,7 @@ def test_everything_that_is_not_needed_has_a_default() -> None:
     assert settings.leader_election
     assert settings.identity == "pdd-system/pdd-operator"
     assert settings.render.images.engine == {}
+    assert not settings.render.allow_privileged
 
 
 def test_lists_labels_and_empty_images() -> None:
@@ -48,8 +49,10 @@ def test_lists_labels_and_empty_images() -> None:
             "PDD_OPERATOR_POD_LABELS": "app=x,app.kubernetes.io/name=y",
             "PDD_OPERATOR_IMAGE_ENGINE_NEURON": "",
             "PDD_OPERATOR_IMAGE_ENGINE_CPU": "cpu:1",
+            "PDD_OPERATOR_ALLOW_PRIVILEGED": "true",
         }
     )
+    assert settings.render.allow_privileged
     assert settings.watch_namespaces == ("a", "b")
     assert settings.render.operator_labels == {"app": "x", "app.kubernetes.io/name": "y"}
     assert settings.render.images.engine == {Platform.CPU: "cpu:1"}

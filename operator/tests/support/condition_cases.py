@@ -78,6 +78,15 @@ CASES = (
         valid=False,
     ),
     Case(
+        "privileges",
+        T.ACCEPTED,
+        "False",
+        Reason.PRIVILEGES_REFUSED,
+        ("allowPrivileged",),
+        outcome={"problems": (("spec.transport.privileges", "must be IPCLock without `allowPrivileged`"),)},
+        valid=False,
+    ),
+    Case(
         "of two kinds",
         T.ACCEPTED,
         "False",

@@ -16,6 +16,7 @@ REMEDIES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.INVALID_SPEC: "Change the fields that the message names. crds/README.md has every rule with an example.",
         Reason.UNSUPPORTED_ACCELERATOR: "Choose another `accelerator.instanceType`, `accelerator.count` or `tensorParallelSize`; the message says what it must be.",
         Reason.INCOMPATIBLE_TRANSFER: "Change `spec.transport` or `spec.kvTransfer` as the message says.",
+        Reason.PRIVILEGES_REFUSED: "Leave `spec.transport.privileges` at IPCLock and raise the nodes' limit of locked memory; or let whoever installed the operator set the chart value `allowPrivileged`. It is for EFA only.",
         Reason.UP_TO_DATE: "Nothing.",
         Reason.ROLLING_OUT: "Wait. For a new revision the message counts its ready engines; to go back apply the old spec, whose engines are there until the new ones are available. What is no part of the revision (pod template, router) is replaced pod by pod. Stalled tells when it takes too long.",
         Reason.PAUSED: "Remove the annotation `pdserve.io/reconcile: paused` when you are done.",

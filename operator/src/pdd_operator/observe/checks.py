@@ -87,6 +87,8 @@ def _problem_reason(fields: Iterable[str]) -> Reason:
     for field in fields:
         if ".accelerator" in field or ".tensorParallelSize" in field:
             kinds.add(Reason.UNSUPPORTED_ACCELERATOR)
+        elif field == "spec.transport.privileges":
+            kinds.add(Reason.PRIVILEGES_REFUSED)
         elif field.removeprefix("spec.").startswith(("transport", "kvTransfer")):
             kinds.add(Reason.INCOMPATIBLE_TRANSFER)
         else:

@@ -49,6 +49,7 @@ class Reason(_Meant):
         "IncompatibleTransfer",
         "Transport or KV transfer cannot work the way they are put together.",
     )
+    PRIVILEGES_REFUSED = "PrivilegesRefused", "Privileged engines are asked for, and may not be had."
     # Reconciled
     UP_TO_DATE = "UpToDate", "Every object is as the spec asks."
     ROLLING_OUT = "RollingOut", "Pods from before the last change are still there."

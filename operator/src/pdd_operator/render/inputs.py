@@ -25,6 +25,8 @@ class RenderSettings:
     images: Images
     operator_namespace: str
     operator_labels: Mapping[str, str] = field(default_factory=dict)
+    allow_privileged: bool = False
+    """Whether an object may ask for privileged engines (``render.permissions``)."""
 
 
 @dataclass(frozen=True, slots=True)
