@@ -124,3 +124,59 @@ def test_an_autoscaled_role_keeps_its_size(world: World) -> None:
     world.wait(
         lambda: world.deployments.exists("HorizontalPodAutoscaler", "small-decode") is None, 15, "the autoscaler stays"
     )
+
+
+SCALING = {"minReplicas": 1, "maxReplicas": 5, "target": {"metric": "CPUUtilization", "value": "80"}}
+
+
+def scaled_by_the_autoscaler(world: World, group: str, size: int) -> None:
+    scale = world.deployments.child_path("StatefulSet", f"small-decode-{group}") + "/scale"
+    world.plane.api.patch(scale, {"spec": {"replicas": size}}, fieldManager="kube-controller-manager")
+
+
+def test_an_autoscaled_role_that_loses_labels_or_its_set_keeps_its_size_and_autoscaler(world: World) -> None:
+    world.started(resync_seconds="3")
+    world.create_ready(cpu_deployment("small", decode={"accelerator": {"type": "CPU"}, "autoscaling": SCALING}))
+    group = revision(world)
+    world.wait(lambda: world.deployments.exists("HorizontalPodAutoscaler", "small-decode"), 15, "no autoscaler")
+    scaler = world.uids("small")["HorizontalPodAutoscaler", "small-decode"]
+    scaled_by_the_autoscaler(world, group, 4)
+    world.wait(lambda: len(of_role(world, "decode")) == 4, 20, "it does not grow")
+    world.wait_quiet("small")
+    path = world.deployments.child_path("StatefulSet", f"small-decode-{group}")
+    for label in ("revision-group", "role", "deployment"):
+        world.plane.api.patch(path, {"metadata": {"labels": {f"pdserve.io/{label}": None}}})
+        world.wait(
+            lambda label=label: f"pdserve.io/{label}" in engine_set(world, "decode", group)["metadata"]["labels"],
+            20,
+            f"the label {label} is not restored",
+        )
+        assert engine_set(world, "decode", group)["spec"]["replicas"] == 4
+    world.plane.api.delete(path, {"propagationPolicy": "Orphan"})
+    world.wait(lambda: engine_set(world, "decode", group), 20, "the set is not made anew")
+    world.wait_quiet("small")
+    assert engine_set(world, "decode", group)["spec"]["replicas"] == 4
+    assert len(of_role(world, "decode")) == 4
+    assert world.uids("small")["HorizontalPodAutoscaler", "small-decode"] == scaler
+
+
+def test_a_new_pod_template_reaches_one_role_after_the_other(world: World) -> None:
+    world.started()
+    world.create_ready(cpu_deployment("small"))
+    group = revision(world)
+    (decode,) = of_role(world, "decode")
+    world.kubelet.script(OURS | {"pdserve.io/role": "prefill"}, NeverReady())
+    world.deployments.patch("small", {"spec": {"engine": {"drainTimeoutSeconds": 7}}})
+
+    def waits() -> bool:
+        return "gets its new pod template when" in str(world.deployments.condition("small", "Reconciled")["message"])
+
+    world.wait(waits, 15, "nothing is said of what waits")
+    time.sleep(3)  # decode must not go now
+    assert [pod["metadata"]["uid"] for pod in of_role(world, "decode")] == [decode["metadata"]["uid"]]
+    world.kubelet.clear_scripts()
+    world.kubelet.script(OURS, Runs(init_messages=PASSED))
+    world.wait(lambda: of_role(world, "decode")[:1] not in ([], [decode]) and not waits(), 40, "decode waits for ever")
+    world.deployments.wait_for_condition("small", "Reconciled", timeout_seconds=30)
+    assert revision(world) == group
+    assert of_role(world, "decode")[0]["metadata"]["uid"] != decode["metadata"]["uid"]
