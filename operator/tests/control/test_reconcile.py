@@ -529,3 +529,34 @@ def test_what_is_gone_or_going_is_left_alone(
         cluster.deployment["metadata"][gone] = "2026-01-01T00:00:00Z"
     assert look() == Done(calls=1, gone=True)
     assert cluster.writes == []
+
+
+def test_a_refused_template_of_one_role_does_not_keep_the_other_waiting(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    look()
+    for ref, item in cluster.objects.items():
+        if ref.kind == "StatefulSet":
+            item["metadata"]["generation"] = 1
+            item["status"] = {"observedGeneration": 1, "readyReplicas": 1}
+    cluster.deployment["spec"]["engine"] = {"drainTimeoutSeconds": 7}
+    prefill, decode = name_of(cluster, "StatefulSet", "prefill"), name_of(cluster, "StatefulSet", "decode")
+    cluster.writes.clear()
+    cluster.refuse[f"apply {prefill}"] = ForbiddenError("no", 403)
+    look()
+    assert f"apply {decode}" in cluster.writes
+
+
+def test_control_otherwise_it_waits(cluster: FakeCluster, look: Callable[[], Done | Retry]) -> None:
+    look()
+    for ref, item in cluster.objects.items():
+        if ref.kind == "StatefulSet":
+            item["metadata"]["generation"] = 1
+            item["status"] = {"observedGeneration": 1, "readyReplicas": 1}
+    cluster.deployment["spec"]["engine"] = {"drainTimeoutSeconds": 7}
+    cluster.writes.clear()
+    look()
+    assert f"apply {name_of(cluster, 'StatefulSet', 'prefill')}" in cluster.writes
+    assert f"apply {name_of(cluster, 'StatefulSet', 'decode')}" not in cluster.writes
+    condition = next(one for one in cluster.deployment["status"]["conditions"] if one["type"] == "Reconciled")
+    assert "gets its new pod template when" in condition["message"]
