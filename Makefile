@@ -103,7 +103,7 @@ test-unit: setup ## Tests without engines: one pytest run per member
 	@echo "== operator"; cd operator && ../$(BIN)/pytest -q --ignore tests/integration
 	@for m in router cli; do echo "== $$m"; (cd $$m && ../$(BIN)/pytest -q) || exit 1; done
 	@echo "== charts"; cd charts && ../$(BIN)/pytest -q
-	@echo "== e2e (fake engine, contract, layout, control plane)"; cd e2e && ../$(BIN)/pytest -q tests/fake_engine tests/contract tests/layout tests/control_plane
+	@echo "== e2e (fake engine, contract, layout, control plane, cluster)"; cd e2e && ../$(BIN)/pytest -q tests/fake_engine tests/contract tests/layout tests/control_plane tests/cluster
 	@echo "== connector"; cd connector && .venv/bin/pytest -q
 
 .PHONY: test-operator
@@ -121,6 +121,15 @@ test-engines: setup ## Tests with real vLLM engines on this machine
 .PHONY: test-controls
 test-controls: setup ## The engine suite against the stock connector and with single guards taken out: it must notice
 	@cd e2e && ../$(BIN)/pytest -q tests/engines/test_controls.py
+
+# The cluster stays, so that the next run is short: e2e-down takes it away.
+.PHONY: e2e
+e2e: setup ## The product on a real Kubernetes by kind, with real engines in pods (needs root on Debian, or a Docker engine)
+	@cd e2e && ../$(BIN)/pytest -v tests/kind $(ARGS)
+
+.PHONY: e2e-down
+e2e-down: setup ## Delete the cluster of `make e2e`, and end the Docker engine if that started it
+	@$(BIN)/python -m pdd_e2e.cluster down
 
 .PHONY: clean
 clean: ## Remove environments and caches

@@ -13,7 +13,13 @@ from pdd_e2e.cluster.kubectl import Kubectl
 from pdd_e2e.cluster.node_image import KIND_FILES, mirror_of
 from pdd_e2e.cluster.product_images import pip_settings
 from pdd_e2e.cluster.programs import MODULES, PROGRAMS
-from pdd_e2e.cluster.provider import ALLOWED_VARIABLE, KubeconfigProvider, allowed_contexts
+from pdd_e2e.cluster.provider import (
+    ALLOWED_VARIABLE,
+    CONTEXT_VARIABLE,
+    KubeconfigProvider,
+    allowed_contexts,
+    named_cluster,
+)
 
 DEB822 = "Types: deb\n# why\nURIs: http://mirror.example/debian\nSuites: bookworm\n"
 ONE_LINE = "deb [signed-by=/k.gpg] http://mirror.example/debian bookworm main\n"
@@ -50,6 +56,14 @@ def test_a_context_that_is_not_allowed_is_never_asked_anything(tmp_path: Path) -
 
 def test_nothing_is_allowed_unless_named() -> None:
     assert allowed_contexts({}) == allowed_contexts({ALLOWED_VARIABLE: " , "}) == frozenset()
+
+
+def test_kind_is_used_unless_a_context_is_named() -> None:
+    assert named_cluster({ALLOWED_VARIABLE: "x"}, Path("kubectl")) is None
+    environment = {CONTEXT_VARIABLE: "x", ALLOWED_VARIABLE: "x,y", "KUBECONFIG": "/k"}
+    assert named_cluster(environment, Path("kubectl")) == KubeconfigProvider(
+        Path("kubectl"), Path("/k"), "x", frozenset({"x", "y"})
+    )
 
 
 def test_every_call_of_kubectl_names_cluster_and_context(tmp_path: Path) -> None:

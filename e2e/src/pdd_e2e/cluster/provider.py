@@ -14,10 +14,11 @@ from pdd_e2e.cluster.kubectl import Kubectl
 from pdd_e2e.cluster.shell import run
 
 ALLOWED_VARIABLE = "PDD_E2E_ALLOWED_CONTEXTS"
+CONTEXT_VARIABLE = "PDD_E2E_CONTEXT"
 
 
 class Provider(Protocol):
-    """A cluster that can be brought up, given images, and taken away."""
+    """A cluster that can be brought up and taken away."""
 
     def up(self) -> Kubectl:
         """Brings it up if it is not there. Raises ClusterError."""
@@ -25,13 +26,10 @@ class Provider(Protocol):
     def down(self) -> None:
         """Takes away what `up` made, and nothing else."""
 
-    def load(self, *images: str) -> None:
-        """Makes images of this machine's Docker known to all nodes."""
-
 
 @dataclass(frozen=True, slots=True)
 class KubeconfigProvider:
-    """A cluster that somebody else runs; its nodes pull images from a registry, so `load` refuses."""
+    """A cluster that somebody else runs. Its nodes have the images and the engines' folders already: nothing here reaches them."""
 
     program: Path
     kubeconfig: Path
@@ -52,11 +50,16 @@ class KubeconfigProvider:
     def down(self) -> None:
         """Nothing was made."""
 
-    def load(self, *images: str) -> None:
-        """Raises ClusterError: push them to a registry instead."""
-        raise ClusterError(f"push {', '.join(images)} to a registry that the nodes of {self.context} can pull from")
-
 
 def allowed_contexts(environment: Mapping[str, str]) -> frozenset[str]:
     """Those of the comma-separated variable."""
     return frozenset(name.strip() for name in environment.get(ALLOWED_VARIABLE, "").split(",") if name.strip())
+
+
+def named_cluster(environment: Mapping[str, str], kubectl: Path) -> KubeconfigProvider | None:
+    """The cluster of `PDD_E2E_CONTEXT` in the file of `KUBECONFIG` or the user's own; None where kind is to be used."""
+    context = environment.get(CONTEXT_VARIABLE)
+    if not context:
+        return None
+    kubeconfig = Path(environment.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    return KubeconfigProvider(kubectl, kubeconfig, context, allowed_contexts(environment))

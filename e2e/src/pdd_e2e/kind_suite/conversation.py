@@ -1,0 +1,80 @@
+"""A conversation as a user has it: the `openai` client, streamed, the history sent again with every question."""
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import openai
+from openai.types.chat import ChatCompletionMessageParam
+
+_TIMEOUT_SECONDS = 90.0
+_SYSTEM = "You are a patient teacher. " + "Answer briefly and keep to what was asked, with names and years. " * 10
+_MORE = "Tell it in your own words, with rivers, hills and the people who lived there. " * 24
+QUESTIONS = tuple(
+    f"{question} {_MORE}"
+    for question in ("What is the capital of France?", "And of Germany?", "Which of them is larger?")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One answer. `receipt` is the router's account of where the prompt was computed."""
+
+    text: str
+    prompt_tokens: int
+    cached_tokens: int
+    seconds: float
+    receipt: dict[str, Any]
+
+    @property
+    def read_tokens(self) -> int:
+        """Prompt tokens that prefill read from decode instead of computing them."""
+        return int((self.receipt.get("prefill") or {}).get("read_tokens", 0))
+
+    @property
+    def prefill(self) -> str:
+        """The prefill engine that was asked, or ""."""
+        return str((self.receipt.get("prefill") or {}).get("engine", ""))
+
+
+@dataclass(slots=True)
+class Conversation:
+    """With an `identity`, the router is told that turns belong together; without, it must see that by itself."""
+
+    url: str
+    topic: str
+    identity: str | None = None
+    answer_tokens: int = 100
+    messages: list[ChatCompletionMessageParam] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.messages.append({"role": "system", "content": f"{self.topic}. {_SYSTEM}"})
+
+    def ask(self, question: str) -> Turn:
+        """Raises openai.OpenAIError; never waits longer than its time limit. The history is kept only if an answer came whole."""
+        asked: ChatCompletionMessageParam = {"role": "user", "content": question}
+        began = time.monotonic()
+        with openai.OpenAI(
+            base_url=f"{self.url}/v1", api_key="none", timeout=_TIMEOUT_SECONDS, max_retries=0
+        ) as client:
+            answer = client.chat.completions.with_raw_response.create(
+                model="smollm2",
+                messages=[*self.messages, asked],
+                stream=True,
+                stream_options={"include_usage": True},
+                max_tokens=self.answer_tokens,
+                temperature=0,
+                extra_body={"min_tokens": self.answer_tokens - 1},  # long enough to be worth reading back
+                extra_headers={"X-Session-ID": self.identity} if self.identity else {},
+            )
+            chunks = list(answer.parse())
+        usage = chunks[-1].usage
+        if usage is None:
+            raise openai.OpenAIError("the stream ended without usage")
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        self.messages += [asked, {"role": "assistant", "content": text}]
+        details = usage.prompt_tokens_details
+        cached = details.cached_tokens if details is not None else None
+        receipt = json.loads(answer.headers["x-pdd-receipt"])
+        return Turn(text, usage.prompt_tokens, cached or 0, time.monotonic() - began, receipt)
