@@ -156,7 +156,8 @@ def one_look(some: World) -> None:
         assert some.all_pairs() >= min(pairs, budget)
 
 
-@MANY
+@pytest.mark.timeout(60)
+@settings(max_examples=15, deadline=None)
 @given(st.sampled_from(["Surge", "InPlace"]), st.integers(1, 3), st.integers(1, 3), chances)
 def test_whatever_is_done_meanwhile_what_serves_goes_on_and_it_ends(
     strategy: str, prefill: int, decode: int, seed: int
