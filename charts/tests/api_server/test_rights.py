@@ -13,6 +13,7 @@ from world import PATIENCE, World, kind_path
 
 from pdd_e2e.control_plane.api import KubeApi
 from pdd_e2e.control_plane.local_control_plane import LocalControlPlane
+from pdd_operator.api.names import lasting_names
 from pdd_operator.kube.kinds import CHILD_KINDS, GRAFANA_DASHBOARD, POD_MONITOR, Kind
 
 ACCOUNT = "pdd-pdd-operator"
@@ -57,10 +58,8 @@ def everything_it_does(world: World, wait: Callable[[Callable[[], bool], str], N
     wait(partial(world.is_done, "probe"), "the first reconcile")
     world.change("probe", decode={"replicas": 2}, prefill={"autoscaling": autoscaling})
     wait(partial(world.is_done, "probe"), "scaling")
-    for kind in CHILD_KINDS:
-        leave_behind(world, kind)
-    for kind in CHILD_KINDS:
-        stray = f"{kind_path(kind, world.namespace)}/left-behind"
+    strays = [leave_behind(world, kind) for kind in CHILD_KINDS]
+    for stray in strays:
         wait(partial(is_gone, world.api, stray), f"{stray} to be pruned")
     service = f"/api/v1/namespaces/{world.namespace}/services/probe-router"
     for _ in range(2):  # the second time, the event is a repeat
@@ -81,17 +80,21 @@ def is_new(api: KubeApi, path: str, uid: str) -> bool:
     return found is not None and found["metadata"]["uid"] != uid
 
 
-def leave_behind(world: World, kind: Kind) -> None:
-    """A child that the operator does not want any more, as an older version of it would have made it."""
-    model = world.children(kind, "probe")[0]
+def leave_behind(world: World, kind: Kind) -> str:
+    """The path of a child that the operator does not want any more, under a name that an older version of it could have given."""
+    children = world.children(kind, "probe")
+    model = children[0]
+    name = min(lasting_names("probe") - {child["metadata"]["name"] for child in children})
     metadata = {key: model["metadata"][key] for key in ("labels", "ownerReferences")}
     body = {key: value for key, value in model.items() if key not in ("metadata", "status")}
-    body |= {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {**metadata, "name": "left-behind"}}
+    body |= {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {**metadata, "name": name}}
     if kind.plural == "services":
         body["spec"] = {"clusterIP": "None", "selector": {"nobody": "here"}}
     if kind.plural in ("deployments", "statefulsets"):
         body["spec"]["replicas"] = 0
-    world.api.create(kind_path(kind, world.namespace), body)
+    path = kind_path(kind, world.namespace)
+    world.api.create(path, body)
+    return f"{path}/{name}"
 
 
 def rules_of(release: Release) -> list[dict[str, Any]]:
