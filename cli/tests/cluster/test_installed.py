@@ -86,11 +86,16 @@ def test_not_ready_says_what_to_do(ask: Pdd, control_plane: LocalControlPlane, n
     assert (done.code, json.loads(done.out)["ready"]) == (3, False)
 
 
+def _heed_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_watching_ends_by_ctrl_c(control_plane: LocalControlPlane, namespace: str) -> None:
     make(control_plane, namespace, condition("Ready", "True", "AllAvailable", "Well."))
     command = [sys.executable, "-m", "pdd_cli", "status", "chat", "-n", namespace, "--watch", "-o", "json"]
-    with subprocess.Popen(
-        [*command, "--kubeconfig", str(control_plane.kubeconfig)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    command += ["--kubeconfig", str(control_plane.kubeconfig)]
+    with subprocess.Popen(  # as a terminal starts it: whoever runs these tests in the background has it ignore Ctrl-C
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_heed_ctrl_c
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
