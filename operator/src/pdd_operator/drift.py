@@ -7,10 +7,10 @@ merges by key are compared by that key; all others must be equal in length and o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from pdd_operator.api.objects import Manifest
+from pdd_operator.api.quantities import parse_quantity
 
 _LIST_KEYS: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
     "containers": (("name", None),),
@@ -35,18 +35,6 @@ _ATOMIC_MAPS: Final = frozenset(
 )
 """Mappings that have one owner: what others added there is drift, as it changes what is selected."""
 _QUANTITIES: Final = frozenset({"requests", "limits", "sizeLimit", "averageValue", "value", "divisor"})
-_SUFFIXES: Final[Mapping[str, Decimal]] = {
-    "m": Decimal("0.001"),
-    "": Decimal(1),
-    "k": Decimal(10**3),
-    "M": Decimal(10**6),
-    "G": Decimal(10**9),
-    "T": Decimal(10**12),
-    "Ki": Decimal(2**10),
-    "Mi": Decimal(2**20),
-    "Gi": Decimal(2**30),
-    "Ti": Decimal(2**40),
-}
 
 
 def first_drift(desired: Manifest, live: Manifest) -> str | None:
@@ -134,17 +122,5 @@ def _key_of(item: Mapping[str, Any], keys: tuple[tuple[str, Any], ...]) -> tuple
 def _same_quantity(desired: Any, live: Any, path: tuple[str, ...]) -> bool:
     if not _QUANTITIES.intersection(path[-2:]):
         return False
-    first, second = _quantity(desired), _quantity(live)
+    first, second = parse_quantity(desired), parse_quantity(live)
     return first is not None and first == second
-
-
-def _quantity(value: Any) -> Decimal | None:
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        return None
-    text = str(value)
-    number = text.rstrip("KMGTikm")
-    factor = _SUFFIXES.get(text[len(number) :])
-    try:
-        return None if factor is None else Decimal(number) * factor
-    except InvalidOperation:
-        return None

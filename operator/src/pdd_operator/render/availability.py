@@ -5,12 +5,13 @@ Which metric an autoscaler reads, and where it comes from, is told in docs/autos
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, Decimal
+import math
 from typing import Any, Final
 
 from pdd_operator.api.labels import Component, selector_labels
 from pdd_operator.api.names import component_name, engine_set_name
 from pdd_operator.api.objects import Manifest
+from pdd_operator.api.quantities import quantity_of
 from pdd_operator.api.v1alpha1 import Autoscaling, PDDeployment, ScalingMetric, ScalingTarget
 from pdd_operator.render.metadata import owned_metadata
 
@@ -66,5 +67,4 @@ def _metric(target: ScalingTarget) -> dict[str, Any]:
 
 def _whole(quantity: str) -> int:
     """A Kubernetes quantity, rounded up to a whole number of at least 1."""
-    number = Decimal(quantity.removesuffix("m")) / (1000 if quantity.endswith("m") else 1)
-    return max(1, int(number.to_integral_value(ROUND_CEILING)))
+    return max(1, math.ceil(quantity_of(quantity)))

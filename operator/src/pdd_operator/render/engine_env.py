@@ -12,6 +12,7 @@ from typing import Any
 from pdd_operator.api.accelerators import Platform
 from pdd_operator.api.labels import Component
 from pdd_operator.api.names import claim_key_name
+from pdd_operator.api.quantities import quantity_of
 from pdd_operator.api.v1alpha1 import Backend, Direction, EnvVar, Mechanism, PDDeployment, Role
 from pdd_operator.render.catalog import PLATFORMS, platform_of, share_of
 from pdd_operator.render.ports import (
@@ -20,7 +21,7 @@ from pdd_operator.render.ports import (
     MODEL_CACHE_PATH,
     SIDE_CHANNEL_PORT,
 )
-from pdd_operator.render.resources import cores_of, requested_cpu
+from pdd_operator.render.resources import requested_cpu
 
 CLAIM_KEY = "key"
 """Key of the Secret with the claim channel's key."""
@@ -91,7 +92,7 @@ def _owned(deployment: PDDeployment, group: str) -> Iterable[dict[str, Any]]:
 def _threads_per_worker(role: Role) -> int:
     """More threads than cores would take turns, and wait for each other in every layer."""
     share = share_of(role, Backend.SOCKET, cpu_kv_cache_gib=0)
-    cores = cores_of(requested_cpu(share.cpu, role.pod_template.resources))
+    cores = quantity_of(requested_cpu(share.cpu, role.pod_template.resources))
     return max(1, int(cores / role.tensor_parallel_size))
 
 

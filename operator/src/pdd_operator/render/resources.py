@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from pdd_operator.api.v1alpha1 import Resources
@@ -41,8 +40,3 @@ def container_resources(defaults: Defaults, user: Resources) -> dict[str, Any]:
 
 def requested_cpu(default: str, user: Resources) -> str:
     return user.requests.cpu or user.limits.cpu or default
-
-
-def cores_of(cpu: str) -> Decimal:
-    """Of a quantity such as ``8``, ``1.5`` or ``500m``."""
-    return Decimal(cpu.removesuffix("m")) / 1000 if cpu.endswith("m") else Decimal(cpu)

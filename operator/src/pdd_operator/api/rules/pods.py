@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
 from typing import Final
 
+from pdd_operator.api.quantities import quantity_of
 from pdd_operator.api.rules.placement import check_placement
 from pdd_operator.api.rules.problem import Problem, check_keys
 from pdd_operator.api.rules.volumes import check_volumes
@@ -17,18 +17,6 @@ _UNCONFINED: Final = (
     "container.seccomp.security.alpha.kubernetes.io",
     "io.kubernetes.cri-o.",
 )
-_UNITS: Final[Mapping[str, Decimal]] = {
-    "": Decimal(1),
-    "m": Decimal("0.001"),
-    "k": Decimal(10**3),
-    "M": Decimal(10**6),
-    "G": Decimal(10**9),
-    "T": Decimal(10**12),
-    "Ki": Decimal(2**10),
-    "Mi": Decimal(2**20),
-    "Gi": Decimal(2**30),
-    "Ti": Decimal(2**40),
-}
 
 
 def check_pod_template(field: str, template: PodTemplate) -> Iterator[Problem]:
@@ -70,11 +58,5 @@ def _has_prefix(keys: Iterable[str], prefix: str) -> bool:
 def _check_resources(field: str, resources: Resources) -> Iterator[Problem]:
     for name in ("cpu", "memory"):
         request, limit = getattr(resources.requests, name), getattr(resources.limits, name)
-        if request is not None and limit is not None and _quantity(request) > _quantity(limit):
+        if request is not None and limit is not None and quantity_of(request) > quantity_of(limit):
             yield Problem(f"{field}.requests.{name}", f"`requests.{name}` must be at most `limits.{name}`")
-
-
-def _quantity(text: str) -> Decimal:
-    """``text`` matches the schema's pattern."""
-    number = text.rstrip("KMGTikm")
-    return Decimal(number) * _UNITS[text[len(number) :]]
