@@ -161,7 +161,7 @@ def _model(draw: Any) -> dict[str, Any]:
             ]
         )
     )
-    served = draw(st.none() | st.from_regex(r"\A\S{1,40}\Z").filter(lambda text: text.isprintable()))
+    served = draw(st.none() | st.from_regex(r"\A[^\s-]\S{0,39}\Z").filter(lambda text: text.isprintable()))
     model = {
         "name": "owner/model",
         "source": source,
