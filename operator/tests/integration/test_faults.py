@@ -183,12 +183,7 @@ def test_a_definition_that_is_removed_ends_the_process_once_and_the_next_one_doe
     """PodMonitor and dashboards are somebody else's definitions; kopf cannot stop one watch alone."""
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     world.plane.api.create(definitions, POD_MONITORS)
-
-    def served() -> bool:
-        conditions = world.plane.api.get(f"{definitions}/{POD_MONITOR_NAME}").get("status", {}).get("conditions", ())
-        return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
-
-    world.wait(served, 10, "the definition is not served")
+    world.plane.wait_for_definition(POD_MONITOR_NAME)
     operator = world.started()
     world.create_ready(cpu_deployment("small"))
     monitors = f"/apis/monitoring.coreos.com/v1/namespaces/{world.namespace}/podmonitors"

@@ -160,22 +160,39 @@ class LocalControlPlane:
         if not self._crds:
             return
         files = [f"--filename={path}" for path in self._crds]
-        self.kubectl("apply", "--server-side", *files)
-        self.kubectl("wait", "--for=condition=Established", f"--timeout={_READY_SECONDS:.0f}s", *files)
+        for applied in self.kubectl("apply", "--server-side", "--output=name", *files).split():
+            self.wait_for_definition(applied.rpartition("/")[2])
+
+    def wait_for_definition(self, name: str) -> None:
+        """Returns when the API server has established a CustomResourceDefinition. `kubectl wait` fails at one without conditions yet."""
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+
+        def established() -> bool:
+            conditions = self.api.get(path).get("status", {}).get("conditions") or ()
+            return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+        self._wait_for(established, f"{name} is not established", "kube-apiserver")
 
     def wait_for_service_account(self, namespace: str) -> None:
         """Returns when the controller has made the namespace's default ServiceAccount, without which no pod is admitted."""
-        deadline = time.monotonic() + _READY_SECONDS
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
-        while True:
+
+        def made() -> bool:
             try:
                 self.api.get(path)
-                return
             except ApiError as error:
                 if error.code != 404:
                     raise
+                return False
+            return True
+
+        self._wait_for(made, "no default ServiceAccount", "kube-controller-manager")
+
+    def _wait_for(self, look: Callable[[], bool], complaint: str, server: str) -> None:
+        deadline = time.monotonic() + _READY_SECONDS
+        while not look():
             if time.monotonic() > deadline:
-                raise ControlPlaneError(f"no default ServiceAccount: {self._servers['kube-controller-manager'].tail()}")
+                raise ControlPlaneError(f"{complaint}: {self._servers[server].tail()}")
             time.sleep(_POLL_SECONDS)
 
     def _remove_folder(self, reaper: Reaper) -> None:

@@ -49,9 +49,7 @@ def install(plane: LocalControlPlane, namespace: str) -> Installation:
     plane.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     wanted = [item for item in chart_objects(namespace) if item["kind"] in _INSTALLED]
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=yaml.safe_dump_all(wanted))
-    plane.kubectl(
-        "wait", "--for=condition=Established", "--timeout=30s", "customresourcedefinition/pddeployments.pdserve.io"
-    )
+    plane.wait_for_definition("pddeployments.pdserve.io")
     account = next(item for item in wanted if item["kind"] == "ServiceAccount")["metadata"]["name"]
     lease = next(
         rule["resourceNames"][0] for item in wanted for rule in item.get("rules", ()) if rule.get("resourceNames")
