@@ -96,27 +96,32 @@ check: setup ## Formatting, lint, types, layers, the chart's copies and helm lin
 	@PYTHONPATH=connector/src $(BIN)/lint-imports --no-cache --config .importlinter | tail -n 2
 
 .PHONY: test
-test: check test-unit test-operator test-engines ## Everything a change must pass: checks, unit and hermetic tests, the operator, real engines
+test: check test-unit test-api-server test-engines ## Everything a change must pass: checks, unit and hermetic tests, a real API server, real engines
 
 .PHONY: test-unit
-test-unit: setup ## Tests without engines: one pytest run per member
+test-unit: setup ## Tests that need nothing but this machine: one pytest run per member
 	@echo "== operator"; cd operator && ../$(BIN)/pytest -q --ignore tests/integration
-	@for m in router cli; do echo "== $$m"; (cd $$m && ../$(BIN)/pytest -q) || exit 1; done
-	@echo "== charts"; cd charts && ../$(BIN)/pytest -q
-	@echo "== e2e (fake engine, contract, layout, control plane, cluster)"; cd e2e && ../$(BIN)/pytest -q tests/fake_engine tests/contract tests/layout tests/control_plane tests/cluster
+	@echo "== router"; cd router && ../$(BIN)/pytest -q
+	@echo "== cli"; cd cli && ../$(BIN)/pytest -q --ignore tests/cluster
+	@echo "== charts"; cd charts && ../$(BIN)/pytest -q --ignore tests/api_server
+	@echo "== e2e (fake engine, contract, layout, cluster)"; cd e2e && ../$(BIN)/pytest -q tests/fake_engine tests/contract tests/layout tests/cluster
 	@echo "== connector"; cd connector && .venv/bin/pytest -q
 
-.PHONY: test-operator
-test-operator: setup ## The operator as a process on a real API server: killed, paused, cut off, edited (PDD_FAULT_SEEDS=200 for more faults)
-	@cd operator && ../$(BIN)/pytest -q tests/integration
+# What fails with many processes, a real API server's or engines', is run once more, and said: a shared machine may stop them for seconds.
+# Unit tests are never run again. $(1): folder, $(2): the command.
+once_more = cd $(1) && { $(2) || { echo "== once more, what failed"; $(2) --last-failed; }; }
 
-ENGINE_TESTS := ../$(BIN)/pytest -q tests/engines --ignore tests/engines/test_controls.py
+.PHONY: test-api-server
+test-api-server: setup ## The operator, the chart and pdd on a real API server: killed, paused, cut off, edited (PDD_FAULT_SEEDS=200 for more faults)
+	@echo "== control plane"; $(call once_more,e2e,../$(BIN)/pytest -q tests/control_plane)
+	@echo "== operator"; $(call once_more,operator,../$(BIN)/pytest -q tests/integration)
+	@echo "== charts"; $(call once_more,charts,../$(BIN)/pytest -q tests/api_server)
+	@echo "== cli"; $(call once_more,cli,../$(BIN)/pytest -q tests/cluster)
 
-# What fails with real engines is run once more, and said: a shared machine may stop them for seconds. Unit tests are never run again.
 .PHONY: test-engines
 test-engines: setup ## Tests with real vLLM engines on this machine
 	@echo "== contract on real engines"; cd e2e && ../$(BIN)/python -m pdd_e2e.contract_on_engines
-	@echo "== real engines"; cd e2e && { $(ENGINE_TESTS) || { echo "== once more, what failed"; $(ENGINE_TESTS) --last-failed; }; }
+	@echo "== real engines"; $(call once_more,e2e,../$(BIN)/pytest -q tests/engines --ignore tests/engines/test_controls.py)
 
 .PHONY: test-controls
 test-controls: setup ## The engine suite against the stock connector and with single guards taken out: it must notice
