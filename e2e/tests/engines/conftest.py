@@ -15,7 +15,9 @@ import pytest_asyncio
 from pdd_cli.local.stack import LocalStack
 from pdd_e2e.engines import sets
 from pdd_e2e.engines.handles import HandlePair
+from pdd_e2e.engines.held import BLOCK
 from pdd_e2e.engines.node import Node
+from pdd_e2e.engines.prompts import token_ids
 from pdd_e2e.engines.world import World
 
 _SETS = ("claims", "retain_pair", "tensor_parallel", "tensor_parallel_retain", "stock_pair", "unguarded", "one_rank")
@@ -166,9 +168,12 @@ async def retain_pair(engine_sets: Sets, session: aiohttp.ClientSession) -> Hand
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def tensor_parallel_retain(engine_sets: Sets, session: aiohttp.ClientSession) -> HandlePair:
-    """A pair that retains, of two ranks each."""
+    """A pair that retains, of two ranks each. Four workers on two cores take longer to meet than a handle lives."""
     stack, reference = await engine_sets.use(sets.tensor_parallel_retain_stack)
-    return _pairs.setdefault(id(stack), HandlePair(stack, reference, session, sets.EVEN_BYTES_PER_TOKEN))
+    if id(stack) not in _pairs:
+        pair = _pairs[id(stack)] = HandlePair(stack, reference, session, sets.EVEN_BYTES_PER_TOKEN)
+        await pair.meet(token_ids(8 * BLOCK + 3), "tenant-that-meets", 2 * sets.RETAIN_SECONDS)
+    return _pairs[id(stack)]
 
 
 _salts = iter(range(1_000_000))

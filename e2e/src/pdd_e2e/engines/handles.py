@@ -13,6 +13,7 @@ from pdd_cli.local.stack import LocalStack
 from pdd_e2e.engines.answers import Answer, Json, check_same
 from pdd_e2e.engines.held import BLOCK, Holdings, common_prefix, whole_blocks
 from pdd_e2e.engines.node import Node, Prompt
+from pdd_e2e.engines.prompts import token_ids
 from pdd_e2e.engines.sets import BYTES_PER_TOKEN
 
 _BYTES = "vllm:nixl_bytes_transferred_sum"
@@ -104,6 +105,17 @@ class HandlePair:
             return HandleTurn(first, second, await reference, prefill_bytes, decode_bytes, next_held)
         finally:
             reference.cancel()
+
+    async def meet(self, prompt: Prompt, salt: str, unheld_seconds: float) -> None:
+        """A read in each direction that is not judged: the first contact of two engines takes seconds, in which a handle may expire."""
+        first = await self.turn(prompt, salt)
+        await self.prefill.wait_unheld(unheld_seconds)
+        await self.forget(self.prefill)
+        await self.turn(prompt, salt, held=first.held, keep=None)
+        for node in (self.prefill, self.decode):
+            await node.wait_unheld(unheld_seconds)
+            await node.ask(token_ids(3))  # an engine tells its numbers with its steps
+            self.owed[node.name] = int(await node.metric(_BYTES))
 
     async def prefill_leg(self, prompt: Prompt, salt: str, held: Held | None) -> tuple[Answer, int]:
         """Prefill's answer, and the bytes it has to read."""
