@@ -96,7 +96,7 @@ check: setup ## Formatting, lint, types, layers, the chart's copies and helm lin
 	@PYTHONPATH=connector/src $(BIN)/lint-imports --no-cache --config .importlinter | tail -n 2
 
 .PHONY: test
-test: check test-unit test-api-server test-engines ## Everything a change must pass: checks, unit and hermetic tests, a real API server, real engines
+test: check test-unit test-engines ## Checks, unit and hermetic tests, real engines
 
 .PHONY: test-unit
 test-unit: setup ## Tests that need nothing but this machine: one pytest run per member
