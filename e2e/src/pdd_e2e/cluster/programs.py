@@ -3,7 +3,6 @@
 Prebuilt archives beside the repository come first, else Go builds them from the modules in e2e/kind/modules (minutes, once).
 """
 
-import lzma
 import os
 import shutil
 import tempfile
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from pdd_e2e.cluster.errors import ClusterError
 from pdd_e2e.cluster.shell import run
-from pdd_e2e.control_plane.binaries import PREBUILT, Say, cache_folder, find_binaries
+from pdd_e2e.control_plane.binaries import PREBUILT, Say, cache_folder, find_binaries, unpack
 
 MODULES = Path(__file__).parents[3] / "kind" / "modules"
 _BUILD_TIMEOUT_SECONDS = 1800
@@ -76,8 +75,7 @@ def _make(kept: Path, program: Program, archive: Path, modules: Path, say: Say) 
         target = Path(folder) / kept.name
         if archive.is_file():
             say(f"unpacking {archive.name} (once)")
-            with lzma.open(archive) as packed, target.open("wb") as file:
-                shutil.copyfileobj(packed, file, 1 << 20)
+            unpack(archive, target)
         else:
             _build(target, program, modules, say)
         target.chmod(0o755)

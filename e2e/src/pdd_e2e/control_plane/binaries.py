@@ -81,6 +81,12 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "pdd"
 
 
+def unpack(archive: Path, target: Path) -> None:
+    """One file that was compressed with xz."""
+    with lzma.open(archive) as packed, target.open("wb") as file:
+        shutil.copyfileobj(packed, file, 1 << 20)
+
+
 def _fill(folder: Path, version: str, prebuilt: Path, source: Path, environment: Mapping[str, str], say: Say) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     made = folder / ".kubebox"
@@ -98,8 +104,7 @@ def _fill(folder: Path, version: str, prebuilt: Path, source: Path, environment:
 def _unpacked(archive: Path, target: Path, version: str, say: Say) -> bool:
     """Whether the archive held the wanted version, which is then at `target`."""
     say(f"unpacking {archive.name} (once, kept in {target.parent})")
-    with lzma.open(archive) as packed, target.open("wb") as file:
-        shutil.copyfileobj(packed, file, 1 << 20)
+    unpack(archive, target)
     target.chmod(0o755)
     asked = [str(target), "kube-apiserver", "--version"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=60)  # noqa: S603  # what we just unpacked

@@ -3,7 +3,6 @@
 Only Helm 4 is taken: it applies on the server's side, and what an upgrade changes follows from that.
 """
 
-import lzma
 import os
 import re
 import shutil
@@ -13,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pdd_e2e.control_plane.binaries import PREBUILT, Say, cache_folder
+from pdd_e2e.control_plane.binaries import PREBUILT, Say, cache_folder, unpack
 from pdd_e2e.control_plane.errors import ControlPlaneError
 
 HELM_SOURCE = Path(__file__).parents[4] / "e2e" / "helm"
@@ -76,8 +75,7 @@ def _made(kept: Path, make: Callable[[Path], None]) -> None:
 
 def _unpack(archive: Path, target: Path, say: Say) -> None:
     say(f"unpacking {archive.name} (once)")
-    with lzma.open(archive) as packed, target.open("wb") as file:
-        shutil.copyfileobj(packed, file, 1 << 20)
+    unpack(archive, target)
 
 
 def _build(target: Path, source: Path, say: Say) -> None:
