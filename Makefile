@@ -130,7 +130,7 @@ test-controls: setup ## The engine suite against the stock connector and with si
 # The cluster stays, so that the next run is short: e2e-down takes it away.
 .PHONY: e2e
 e2e: setup ## The product on a real Kubernetes by kind, with real engines in pods (needs root on Debian, or a Docker engine)
-	@cd e2e && ../$(BIN)/pytest -v tests/kind $(ARGS)
+	@cd e2e && ../$(BIN)/pytest -p no:randomly -v tests/kind $(ARGS)
 
 .PHONY: e2e-down
 e2e-down: setup ## Delete the cluster of `make e2e`, and end the Docker engine if that started it

@@ -1,28 +1,42 @@
-"""One cluster, one installation and one deployment for all tests here; each test leaves them as it found them."""
+"""One cluster, one installation and one deployment for all tests here; each test leaves them as it found them.
+
+`PDD_E2E_KEEP=1` takes the deployment that is there, if it is Ready. `PDD_E2E_SOURCES` builds and installs another checkout's product.
+"""
 
 import os
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from pdd_e2e.cluster.engine_files import engine_mounts
+from pdd_e2e.cluster.errors import ClusterError
 from pdd_e2e.cluster.kind_provider import KindProvider
 from pdd_e2e.cluster.kubectl import Kubectl
-from pdd_e2e.cluster.product_images import ROOT, build_product_images
+from pdd_e2e.cluster.product_images import LOADED_BEFORE, ROOT, ProductImages, build_product_images
 from pdd_e2e.cluster.provider import named_cluster
 from pdd_e2e.control_plane.binaries import Say, cache_folder, find_binaries
 from pdd_e2e.control_plane.helm import find_helm
+from pdd_e2e.kind_suite.conduct import complaints, moment, product_pods, restarted
 from pdd_e2e.kind_suite.deployment import LiveDeployment
-from pdd_e2e.kind_suite.evidence import collect, complaints
-from pdd_e2e.kind_suite.installation import SYSTEM, apply_sample, clear_tenant, install, make_tenant
+from pdd_e2e.kind_suite.evidence import collect
+from pdd_e2e.kind_suite.installation import Release, apply_sample, clear_tenant, make_tenant
 
 NAMESPACE = "agents"
 TEST_SECONDS = 600
 SET_UP_SECONDS = 1800  # the first test brings everything up, on a new machine from Go modules
 _BEGAN = time.monotonic()
+_EVIDENCE = ROOT / "out" / "kind"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where the suite runs, and the images that its nodes have."""
+
+    kubectl: Kubectl
+    images: ProductImages
 
 
 @pytest.fixture(scope="session")
@@ -49,67 +63,95 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def kubectl(say: Say) -> Kubectl:
-    """The cluster stays after the run: `python -m pdd_e2e.cluster down` takes it away."""
+def sources() -> Path:
+    """The checkout whose product is tested: this one, or one with a mutation in it."""
+    return Path(os.environ.get("PDD_E2E_SOURCES") or ROOT)
+
+
+@pytest.fixture(scope="session")
+def cluster(say: Say, sources: Path) -> Cluster:
+    """It stays after the run: `make e2e-down` takes it away."""
     if (named := named_cluster(os.environ, find_binaries(say=say).path("kubectl"))) is not None:
-        return named.up()
+        return Cluster(named.up(), LOADED_BEFORE)
     state = cache_folder(os.environ) / "kind"
     provider = KindProvider(state, engine_mounts(), say)
     kubectl = provider.up()
-    provider.load(*build_product_images(state, say).all)
-    return kubectl
+    images = build_product_images(state, say, sources=sources)
+    provider.load(images)
+    return Cluster(kubectl, images)
 
 
 @pytest.fixture(scope="session")
-def helm(say: Say) -> Path:
-    return find_helm(say=say)
+def kubectl(cluster: Cluster) -> Kubectl:
+    return cluster.kubectl
 
 
 @pytest.fixture(scope="session")
-def installed(kubectl: Kubectl, helm: Path, say: Say) -> Kubectl:
-    clear_tenant(kubectl, NAMESPACE)  # an earlier run's engines leave no room for a rollout
+def release(cluster: Cluster, sources: Path, say: Say) -> Release:
+    """The chart with the images that were built, to be installed."""
+    return Release(find_helm(say=say), cluster.kubectl, cluster.images, sources)
+
+
+@pytest.fixture(scope="session")
+def installed(release: Release, say: Say) -> Kubectl:
     say("installing the operator")
-    install(helm, kubectl)
-    kubectl(
-        "--namespace", SYSTEM, "rollout", "restart", "deployment/pdd-operator"
-    )  # the tag is the same for every build
-    kubectl("--namespace", SYSTEM, "rollout", "status", "deployment/pdd-operator", "--timeout=90s", timeout_seconds=100)
-    return kubectl
+    release.install()
+    return release.kubectl
 
 
 @pytest.fixture(scope="session")
 def small(installed: Kubectl, say: Say) -> LiveDeployment:
     """The sample cpu.yaml, new in this run, Ready, in a namespace that enforces the restricted profile."""
-    make_tenant(installed, NAMESPACE)
-    say("starting two engines and a router")
-    apply_sample(installed, NAMESPACE, "cpu.yaml")
     deployment = LiveDeployment(installed, NAMESPACE, "small")
+    if not (os.environ.get("PDD_E2E_KEEP") and _is_ready(deployment)):
+        clear_tenant(installed, NAMESPACE)
+        make_tenant(installed, NAMESPACE)
+        say("starting two engines and a router")
+    apply_sample(installed, NAMESPACE, "cpu.yaml")
     deployment.wait("Ready", timeout_seconds=420)
     say("ready")
     return deployment
 
 
+def _is_ready(deployment: LiveDeployment) -> bool:
+    try:
+        return deployment.conditions().get("Ready", {}).get("status") == "True"
+    except ClusterError:
+        return False
+
+
 @pytest.fixture(autouse=True)
-def quiet_logs(request: pytest.FixtureRequest, small: LiveDeployment) -> Iterator[None]:
-    """Operator and router complain of nothing but what a test says with `@pytest.mark.may_log(pattern, ...)`."""
-    since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def good_conduct(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Operator and routers complain of nothing, and nothing is started again, but what a test says it may.
+
+    `@pytest.mark.may_log(pattern, ...)`, `@pytest.mark.may_restart(role, ...)`.
+    """
+    if "kubectl" not in request.fixturenames and not {"installed", "small"} & set(request.fixturenames):
+        yield
+        return
+    kubectl: Kubectl = request.getfixturevalue("installed")
+    before = moment(kubectl)
     yield
-    marker = request.node.get_closest_marker("may_log")
-    allowed = marker.args if marker is not None else ()
-    places = ((SYSTEM, "app.kubernetes.io/name=pdd-operator"), (NAMESPACE, "pdserve.io/role=router"))
-    said = [line for place, selector in places for line in complaints(small.kubectl, place, selector, since, allowed)]
-    assert said == []
+    pods = product_pods(kubectl)
+    said = complaints(kubectl, pods, before.time, _arguments(request, "may_log"))
+    assert [*restarted(before, pods, _arguments(request, "may_restart")), *said] == []
+
+
+def _arguments(request: pytest.FixtureRequest, name: str) -> tuple[str, ...]:
+    marker = request.node.get_closest_marker(name)
+    return marker.args if marker is not None else ()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
-    if report.failed and (kubectl := getattr(item, "funcargs", {}).get("kubectl") or _kubectl_of(item)):
-        folder = ROOT / "out" / "kind" / f"{item.name}-{report.when}"
-        _printer(item.config)(f"evidence is in {collect(kubectl, (SYSTEM, NAMESPACE, 'kube-system'), folder)}")
+    if report.failed and (kubectl := _kubectl_of(getattr(item, "funcargs", {}))):
+        _printer(item.config)(f"evidence is in {collect(kubectl, _EVIDENCE / f'{item.name}-{report.when}')}")
     return report
 
 
-def _kubectl_of(item: pytest.Item) -> Kubectl | None:
-    small = getattr(item, "funcargs", {}).get("small")
-    return small.kubectl if isinstance(small, LiveDeployment) else None
+def _kubectl_of(fixtures: Mapping[str, object]) -> Kubectl | None:
+    named = (fixtures.get(name) for name in ("kubectl", "installed"))
+    small = fixtures.get("small")
+    found = small.kubectl if isinstance(small, LiveDeployment) else next(filter(None, named), None)
+    return found if isinstance(found, Kubectl) else None

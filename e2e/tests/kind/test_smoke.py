@@ -13,10 +13,9 @@ from threading import Event
 import openai
 import pytest
 
-from pdd_e2e.cluster.kubectl import Kubectl
 from pdd_e2e.kind_suite.conversation import QUESTIONS, Conversation, Turn
 from pdd_e2e.kind_suite.deployment import LiveDeployment, wait_until
-from pdd_e2e.kind_suite.installation import SYSTEM, install, uninstall
+from pdd_e2e.kind_suite.installation import SYSTEM, Release
 
 READ_BYTES = "vllm:nixl_bytes_transferred_sum"
 CONDITIONS = {
@@ -141,18 +140,16 @@ def scale(small: LiveDeployment, replicas: int) -> None:
 
 
 @pytest.mark.may_log(".")
-def test_uninstalled_it_goes_on_serving_and_reinstalled_it_adopts(
-    small: LiveDeployment, installed: Kubectl, helm: Path
-) -> None:
+def test_uninstalled_it_goes_on_serving_and_reinstalled_it_adopts(small: LiveDeployment, release: Release) -> None:
     """helm uninstall with a deployment that serves: it answers; helm install: the same pods, Ready, nothing made anew."""
     before = small.uids()
-    uninstall(helm, installed)
+    release.uninstall()
     try:
-        assert installed.get("--namespace", SYSTEM, "deployments")["items"] == []
+        assert release.kubectl.get("--namespace", SYSTEM, "deployments")["items"] == []
         with small.router_url() as url:
             assert Conversation(url, "Nobody operates").ask(QUESTIONS[0]).text
     finally:
-        install(helm, installed)
+        release.install()
     scale(small, 1)
     small.wait("Ready", timeout_seconds=90)
     assert small.uids() == before

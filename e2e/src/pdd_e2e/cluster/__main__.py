@@ -37,7 +37,7 @@ def main() -> int:
             return 0
         kubectl = provider.up()
         if options.action == "images":
-            provider.load(*build_product_images(state, say, base_image=options.base_image).all)
+            provider.load(build_product_images(state, say, base_image=options.base_image))
         print(f"export KUBECONFIG={kubectl.kubeconfig} PATH={kubectl.program.parent}:$PATH")
     except (ClusterError, ControlPlaneError, CliError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,6 +1,6 @@
 """The kind cluster `pdd-e2e` on this machine. Its kubeconfig lies in the state folder, never in the user's own."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import yaml
 from pdd_e2e.cluster.docker_engine import ensure_docker, stop_docker
 from pdd_e2e.cluster.kubectl import Kubectl
 from pdd_e2e.cluster.node_image import CLASSIC, KIND_FILES, node_image
+from pdd_e2e.cluster.product_images import ProductImages
 from pdd_e2e.cluster.programs import Programs, find_programs
 from pdd_e2e.cluster.shell import run
 from pdd_e2e.control_plane.binaries import Say
@@ -18,6 +19,7 @@ NAME = "pdd-e2e"
 _CREATE_TIMEOUT_SECONDS = 400
 _WAIT = "240s"
 _LOAD_TIMEOUT_SECONDS = 600
+_LIST_IMAGES = ("ctr", "--namespace", "k8s.io", "images", "list", "--quiet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +46,16 @@ class KindProvider:
         self._kind(programs, "delete", "cluster", "--name", NAME)
         stop_docker(self.state, self.say)
 
-    def load(self, *images: str) -> None:
-        """Through an archive: only kind's own node images can be asked what they have."""
+    def load(self, images: ProductImages) -> None:
+        """What the node has not, through an archive: only kind's own node images can be asked by kind."""
         programs = find_programs(say=self.say)
-        self.say(f"loading {len(images)} images into the cluster")
+        missing = missing_images(images, run(["docker", "exec", f"{NAME}-control-plane", *_LIST_IMAGES]).split())
+        if not missing:
+            return
+        self.say(f"loading {len(missing)} images into the cluster")
         archive = self.state / "images.tar"
         try:
-            run(["docker", "save", "-o", archive, *images], timeout_seconds=_LOAD_TIMEOUT_SECONDS)
+            run(["docker", "save", "-o", archive, *missing], timeout_seconds=_LOAD_TIMEOUT_SECONDS)
             self._kind(programs, "load", "image-archive", str(archive), "--name", NAME)
         finally:
             archive.unlink(missing_ok=True)
@@ -71,6 +76,13 @@ class KindProvider:
     def _kind(self, programs: Programs, *arguments: str) -> str:
         env = {**CLASSIC, "KUBECONFIG": str(self.kubeconfig)}
         return run([programs.path("kind"), *arguments], env=env, timeout_seconds=_CREATE_TIMEOUT_SECONDS)
+
+
+def missing_images(images: ProductImages, present: Container[str]) -> list[str]:
+    """Those to load. A new engine's image comes with the tag that samples name: that tag may be there from an older build."""
+    missing = [name for name in images.all if name not in present]
+    engine = images.engine if set(images.engine) & set(missing) else ()
+    return [name for name in images.all if name in missing or name in engine]
 
 
 def cluster_config(base: Mapping[str, Any], mounts: Mapping[str, Path], *, built_here: bool) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Builds the product's images from their Dockerfiles, and an engine's image without an engine, as this machine's Docker has them.
 
-Where no base is named, the base is a Debian with Python 3.11 made here, whose pip is set up as this machine's is: nothing about a package
+Each is tagged with what is in it, so that a cluster gets what changed and nothing else, and another build is another reference. Where no base is named, the base is a Debian with Python 3.11 made here, whose pip is set up as this machine's is: nothing about a package
 index is in any file of the project.
 """
 
@@ -15,45 +15,66 @@ from pathlib import Path
 
 from pdd_e2e.cluster.errors import ClusterError
 from pdd_e2e.cluster.node_image import KIND_FILES, build, debian_image
+from pdd_e2e.cluster.shell import run
 from pdd_e2e.control_plane.binaries import Say
 
 ROOT = Path(__file__).parents[4]
 REGISTRY = "localhost"
-TAG = "e2e"
+BUILT = "e2e"  # the tag of the latest build here, and the one that nodes of somebody else's cluster must have
 PARTS = ("operator", "router", "connector")
 _PYTHON = "localhost/pdd-python:3.11"
-ENGINE_IMAGE = "localhost/pdd-engine:e2e"
+ENGINE_IMAGE = f"localhost/pdd-engine:{BUILT}"  # samples name it
+_ID_LENGTH = 12
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 @dataclass(frozen=True, slots=True)
 class ProductImages:
-    """References of what was built."""
+    """Tags of the product's images, by part, and the references of the engine's: samples name the first of them."""
 
-    operator: str
-    router: str
-    connector: str
-    engine: str
+    tags: Mapping[str, str]
+    engine: tuple[str, ...]
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Each of them."""
-        return (self.operator, self.router, self.connector, self.engine)
+        """Every reference."""
+        return (*(f"{_repository(part)}:{tag}" for part, tag in self.tags.items()), *self.engine)
 
 
-def build_product_images(state: Path, say: Say, *, base_image: str | None = None, tag: str = TAG) -> ProductImages:
-    """Builds what changed; Docker's cache keeps the rest. Raises ClusterError with the end of the build's output."""
+# What nodes of a cluster of somebody else's have.
+LOADED_BEFORE = ProductImages(dict.fromkeys(PARTS, BUILT), (ENGINE_IMAGE,))
+
+
+def build_product_images(
+    state: Path, say: Say, *, base_image: str | None = None, sources: Path = ROOT
+) -> ProductImages:
+    """Builds what changed in `sources`; Docker's cache keeps the rest. Raises ClusterError with the end of the build's output."""
     debian = debian_image(state, say)
     base = base_image or _python_image(state, say)
-    names = {part: f"{REGISTRY}/pdserve/pdd-{part}:{tag}" for part in PARTS}
-    for part, name in names.items():
+    tags = {}
+    for part in PARTS:
+        name = f"{_repository(part)}:{BUILT}"
         say(f"building {name}")
         final = debian if part == "connector" and base_image is None else base
-        build(ROOT / part / "Dockerfile", ROOT, name, arguments={"BASE_IMAGE": final, "BUILD_IMAGE": base})
+        build(sources / part / "Dockerfile", sources, name, arguments={"BASE_IMAGE": final, "BUILD_IMAGE": base})
+        tags[part] = _tag_by_content(name)
     say(f"building {ENGINE_IMAGE}")
     with tempfile.TemporaryDirectory(dir=state) as context:
         build(KIND_FILES / "engine" / "Dockerfile", Path(context), ENGINE_IMAGE)
-    return ProductImages(names["operator"], names["router"], names["connector"], ENGINE_IMAGE)
+    engine = f"{ENGINE_IMAGE.removesuffix(BUILT)}{_tag_by_content(ENGINE_IMAGE)}"
+    return ProductImages(tags, (ENGINE_IMAGE, engine))
+
+
+def _repository(part: str) -> str:
+    return f"{REGISTRY}/pdserve/pdd-{part}"
+
+
+def _tag_by_content(name: str) -> str:
+    """Gives the image `name` a second tag, the beginning of its id, and returns that."""
+    found = run(["docker", "image", "inspect", "--format", "{{.Id}}", name]).strip().removeprefix("sha256:")
+    tag = found[:_ID_LENGTH]
+    run(["docker", "tag", name, f"{name.removesuffix(BUILT)}{tag}"])
+    return tag
 
 
 def pip_settings(environment: Mapping[str, str], configured: Mapping[str, str]) -> str:

@@ -1,8 +1,5 @@
-"""What is kept when a test fails, and what logs may say: reads of the cluster only."""
+"""What is kept when a test fails: reads of the cluster only."""
 
-import json
-import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,49 +7,58 @@ from pdd_e2e.cluster.errors import ClusterError
 from pdd_e2e.cluster.kubectl import Kubectl
 
 _KINDS = "pdd,statefulsets,deployments,pods,services,configmaps,networkpolicies,persistentvolumeclaims,events"
+_OPERATED = "pdserve.io/deployment"
+_ALWAYS = ("pdd-system", "kube-system")
 
 
-def collect(kubectl: Kubectl, namespaces: Iterable[str], folder: Path) -> Path:
-    """Objects, events, descriptions and logs (also of what ran before) of every namespace in `folder`. No Secret is read."""
+def collect(kubectl: Kubectl, folder: Path) -> Path:
+    """Objects, events, descriptions, metrics and logs (also of what ran before) of every namespace with something of ours. No Secret is read."""
     folder.mkdir(parents=True, exist_ok=True)
     _keep(folder / "nodes.txt", kubectl, "describe", "nodes")
-    for namespace in namespaces:
+    for namespace in sorted({*_ALWAYS, *_namespaces(kubectl)}):
         place = ("--namespace", namespace)
         _keep(folder / f"{namespace}-overview.txt", kubectl, *place, "get", "pdd,pods,events", "-o", "wide")
         _keep(folder / f"{namespace}-objects.yaml", kubectl, *place, "get", _KINDS, "-o", "yaml")
         _keep(folder / f"{namespace}-pods.txt", kubectl, *place, "describe", "pods")
-        for pod in _pods(kubectl, namespace):
-            name = pod["metadata"]["name"]
-            logs = (*place, "logs", name, "--all-containers", "--prefix", "--timestamps")
-            _keep(folder / f"{namespace}-{name}.log", kubectl, *logs)
-            if any(item["restartCount"] for item in pod["status"].get("containerStatuses", [])):
-                _keep(folder / f"{namespace}-{name}-previous.log", kubectl, *logs, "--previous")
+        for pod in _pods(kubectl, *place):
+            _keep_pod(kubectl, place, pod, folder / f"{namespace}-{pod['metadata']['name']}")
     return folder
 
 
-def complaints(kubectl: Kubectl, namespace: str, selector: str, since: str, allowed: Iterable[str] = ()) -> list[str]:
-    """Lines at level warning or above since a time (RFC 3339) of pods with `selector`, but those that a pattern allows.
-
-    Lines that are no JSON are complaints, too: nothing of ours writes them.
-    """
-    text = kubectl(
-        "--namespace", namespace, "logs", "--selector", selector, "--tail=-1", f"--since-time={since}", "--prefix"
-    )
-    patterns = [re.compile(pattern) for pattern in allowed]
-    found = [line for line in text.splitlines() if _complains(line.partition(" ")[2])]
-    return [line for line in found if not any(pattern.search(line) for pattern in patterns)]
+def _keep_pod(kubectl: Kubectl, place: tuple[str, str], pod: dict[str, Any], start: Path) -> None:
+    name = pod["metadata"]["name"]
+    logs = (*place, "logs", name, "--all-containers", "--prefix", "--timestamps")
+    _keep(start.with_name(f"{start.name}.log"), kubectl, *logs)
+    if any(item["restartCount"] for item in pod["status"].get("containerStatuses", [])):
+        _keep(start.with_name(f"{start.name}-previous.log"), kubectl, *logs, "--previous")
+    if (port := metrics_port(pod)) is not None:
+        path = f"/api/v1/namespaces/{place[1]}/pods/{name}:{port}/proxy/metrics"
+        _keep(start.with_name(f"{start.name}-metrics.txt"), kubectl, "get", "--raw", path)
 
 
-def _complains(line: str) -> bool:
+def metrics_port(pod: dict[str, Any]) -> int | None:
+    """The port whose /metrics a pod of ours has: that named metrics, else that named http."""
+    ports = [port for container in pod["spec"]["containers"] for port in container.get("ports", [])]
+    named = {port.get("name"): int(port["containerPort"]) for port in ports}
+    return named.get("metrics", named.get("http"))
+
+
+def _namespaces(kubectl: Kubectl) -> set[str]:
     try:
-        entry = json.loads(line)
-    except ValueError:
-        return True
-    return entry.get("level") not in ("debug", "info")
+        found = [
+            *_pods(kubectl, "--all-namespaces", "--selector", _OPERATED),
+            *kubectl.get("pdd", "--all-namespaces")["items"],
+        ]
+    except ClusterError:
+        return set()  # what fails may be the cluster: the rest is worth having
+    return {item["metadata"]["namespace"] for item in found}
 
 
-def _pods(kubectl: Kubectl, namespace: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = kubectl.get("--namespace", namespace, "pods")["items"]
+def _pods(kubectl: Kubectl, *arguments: str) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = kubectl.get("pods", *arguments)["items"]
+    except ClusterError:
+        return []
     return found
 
 

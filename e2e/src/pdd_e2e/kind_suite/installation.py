@@ -1,10 +1,11 @@
 """The product in a cluster, as docs/install.md has users install it: Helm, the chart, a namespace, a PDDeployment of e2e/samples."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from pdd_e2e.cluster.engine_files import volume_objects
 from pdd_e2e.cluster.kubectl import Kubectl
-from pdd_e2e.cluster.product_images import ROOT, TAG
+from pdd_e2e.cluster.product_images import REGISTRY, ROOT, ProductImages
 from pdd_e2e.cluster.shell import run
 
 SAMPLES = ROOT / "e2e" / "samples"
@@ -15,24 +16,30 @@ _CLEAR_SECONDS = 240
 _ENFORCED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
-def install(helm: Path, kubectl: Kubectl) -> None:
-    """`helm upgrade --install` with the images that were loaded; returns when the operator's pods are ready. Raises ClusterError."""
-    images = [f"--set=images.{part}.tag={TAG}" for part in ("operator", "router", "connector")]
-    command: list[str | Path] = [
-        "upgrade",
-        "--install",
-        RELEASE,
-        ROOT / "charts" / "pdd-operator",
-        "--create-namespace",
-    ]
-    run([*_helm(helm, kubectl), *command, "--set=images.registry=localhost", *images])
-    waiting = ["rollout", "status", f"deployment/{RELEASE}", f"--timeout={_ROLLOUT_SECONDS}s"]
-    kubectl("--namespace", SYSTEM, *waiting, timeout_seconds=_ROLLOUT_SECONDS + 10)
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The chart in `sources`, installed as `pdd-operator` in `pdd-system` with these images."""
 
+    helm: Path
+    kubectl: Kubectl
+    images: ProductImages
+    sources: Path = ROOT
 
-def uninstall(helm: Path, kubectl: Kubectl) -> None:
-    """Returns when what Helm installed is gone. Raises ClusterError."""
-    run([*_helm(helm, kubectl), "uninstall", RELEASE, "--wait"], timeout_seconds=_ROLLOUT_SECONDS)
+    def install(self) -> None:
+        """`helm upgrade --install`; returns when the operator's pods are ready. Raises ClusterError."""
+        command = ("upgrade", "--install", RELEASE, self.sources / "charts" / "pdd-operator", "--create-namespace")
+        tags = [f"--set-string=images.{part}.tag={tag}" for part, tag in self.images.tags.items()]
+        run([*self._helm(), *command, f"--set=images.registry={REGISTRY}", *tags])
+        waiting = ["rollout", "status", f"deployment/{RELEASE}", f"--timeout={_ROLLOUT_SECONDS}s"]
+        self.kubectl("--namespace", SYSTEM, *waiting, timeout_seconds=_ROLLOUT_SECONDS + 10)
+
+    def uninstall(self) -> None:
+        """Returns when what Helm installed is gone, without the CRDs, which it keeps. Raises ClusterError."""
+        run([*self._helm(), "uninstall", RELEASE, "--wait"], timeout_seconds=_ROLLOUT_SECONDS)
+
+    def _helm(self) -> list[str | Path]:
+        place = (f"--kubeconfig={self.kubectl.kubeconfig}", f"--kube-context={self.kubectl.context}")
+        return [self.helm, *place, f"--namespace={SYSTEM}"]
 
 
 def make_tenant(kubectl: Kubectl, namespace: str) -> None:
@@ -51,7 +58,3 @@ def clear_tenant(kubectl: Kubectl, namespace: str) -> None:
 def apply_sample(kubectl: Kubectl, namespace: str, sample: str) -> None:
     """`kubectl apply` of a file in e2e/samples, as a user would."""
     kubectl("--namespace", namespace, "apply", "--filename", SAMPLES / sample)
-
-
-def _helm(helm: Path, kubectl: Kubectl) -> list[str | Path]:
-    return [helm, f"--kubeconfig={kubectl.kubeconfig}", f"--kube-context={kubectl.context}", f"--namespace={SYSTEM}"]
