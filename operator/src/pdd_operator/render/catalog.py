@@ -109,8 +109,10 @@ PLATFORMS: Final[Mapping[Platform, PlatformRow]] = MappingProxyType(
             kv_buffer_device="cpu",
             connector_class="PddConnector",
             own_connector=True,
-            # Without these the workers of an idle engine spin on every core that they are given.
+            # Without the first, the first request for log-probabilities ends an engine whose image has no compiler, although it
+            # runs eagerly. Without the others, the workers of an idle engine spin on every core that they are given.
             default_env={
+                "TORCHDYNAMO_DISABLE": "1",
                 "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                 "VLLM_SLEEP_WHEN_IDLE": "1",
                 "KMP_BLOCKTIME": "0",
