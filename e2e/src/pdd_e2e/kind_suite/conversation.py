@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,18 +25,25 @@ class Turn:
     text: str
     prompt_tokens: int
     cached_tokens: int
+    answer_tokens: int
     seconds: float
     receipt: dict[str, Any]
 
     @property
     def read_tokens(self) -> int:
         """Prompt tokens that prefill read from decode instead of computing them."""
-        return int((self.receipt.get("prefill") or {}).get("read_tokens", 0))
+        return int((self.receipt.get("prefill") or {}).get("read_tokens") or 0)
 
     @property
     def prefill(self) -> str:
         """The prefill engine that was asked, or ""."""
         return str((self.receipt.get("prefill") or {}).get("engine", ""))
+
+    @property
+    def engines(self) -> set[str]:
+        """All that had a part in it: prefill, decode, and the one that prefill read from."""
+        prefill, decode = self.receipt.get("prefill") or {}, self.receipt.get("decode") or {}
+        return {str(name) for name in (prefill.get("engine"), prefill.get("owner"), decode.get("engine")) if name}
 
 
 @dataclass(slots=True)
@@ -51,7 +59,7 @@ class Conversation:
     def __post_init__(self) -> None:
         self.messages.append({"role": "system", "content": f"{self.topic}. {_SYSTEM}"})
 
-    def ask(self, question: str) -> Turn:
+    def ask(self, question: str, *, on_first_chunk: Callable[[], object] = lambda: None) -> Turn:
         """Raises openai.OpenAIError; never waits longer than its time limit. The history is kept only if an answer came whole."""
         asked: ChatCompletionMessageParam = {"role": "user", "content": question}
         began = time.monotonic()
@@ -68,7 +76,12 @@ class Conversation:
                 extra_body={"min_tokens": self.answer_tokens - 1},  # long enough to be worth reading back
                 extra_headers={"X-Session-ID": self.identity} if self.identity else {},
             )
-            chunks = list(answer.parse())
+            stream = iter(answer.parse())
+            first = next(stream, None)
+            if first is None:
+                raise openai.OpenAIError("the stream was empty")
+            on_first_chunk()
+            chunks = [first, *stream]
         usage = chunks[-1].usage
         if usage is None:
             raise openai.OpenAIError("the stream ended without usage")
@@ -77,4 +90,5 @@ class Conversation:
         details = usage.prompt_tokens_details
         cached = details.cached_tokens if details is not None else None
         receipt = json.loads(answer.headers["x-pdd-receipt"])
-        return Turn(text, usage.prompt_tokens, cached or 0, time.monotonic() - began, receipt)
+        seconds = time.monotonic() - began
+        return Turn(text, usage.prompt_tokens, cached or 0, usage.completion_tokens, seconds, receipt)
