@@ -23,6 +23,7 @@ from pdd_e2e.kind_suite.conduct import complaints, moment, product_pods, restart
 from pdd_e2e.kind_suite.deployment import LiveDeployment
 from pdd_e2e.kind_suite.evidence import collect
 from pdd_e2e.kind_suite.installation import Release, apply_sample, clear_tenant, make_tenant
+from pdd_e2e.kind_suite.terminal import Terminal, open_terminal
 
 NAMESPACE = "agents"
 TEST_SECONDS = 600
@@ -92,6 +93,12 @@ def release(cluster: Cluster, sources: Path, say: Say) -> Release:
     return Release(find_helm(say=say), cluster.kubectl, cluster.images, sources)
 
 
+@pytest.fixture
+def terminal(cluster: Cluster, say: Say, tmp_path: Path) -> Terminal:
+    """Where a test types what documentation says."""
+    return open_terminal(cluster.kubectl, find_helm(say=say), tmp_path)
+
+
 @pytest.fixture(scope="session")
 def installed(release: Release, say: Say) -> Kubectl:
     say("installing the operator")
@@ -140,6 +147,16 @@ def good_conduct(request: pytest.FixtureRequest) -> Iterator[None]:
 def _arguments(request: pytest.FixtureRequest, name: str) -> tuple[str, ...]:
     marker = request.node.get_closest_marker(name)
     return marker.args if marker is not None else ()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """`@pytest.mark.budget(seconds)`: how long the test itself may take, without its fixtures."""
+    began = time.monotonic()
+    yield
+    marker, took = item.get_closest_marker("budget"), time.monotonic() - began
+    if marker is not None and took > marker.args[0]:
+        pytest.fail(f"took {took:.0f} s of {marker.args[0]} s")
 
 
 @pytest.hookimpl(wrapper=True)
