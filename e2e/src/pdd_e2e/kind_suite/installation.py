@@ -28,10 +28,15 @@ class Release:
     def install(self) -> None:
         """`helm upgrade --install`; returns when the operator's pods are ready. Raises ClusterError."""
         command = ("upgrade", "--install", RELEASE, self.sources / "charts" / "pdd-operator", "--create-namespace")
-        tags = [f"--set-string=images.{part}.tag={tag}" for part, tag in self.images.tags.items()]
-        run([*self._helm(), *command, f"--set=images.registry={REGISTRY}", *tags])
+        run([*self._helm(), *command, *self.values])
         waiting = ["rollout", "status", f"deployment/{RELEASE}", f"--timeout={_ROLLOUT_SECONDS}s"]
         self.kubectl("--namespace", SYSTEM, *waiting, timeout_seconds=_ROLLOUT_SECONDS + 10)
+
+    @property
+    def values(self) -> list[str]:
+        """Helm's arguments that name the images."""
+        tags = [f"--set-string=images.{part}.tag={tag}" for part, tag in self.images.tags.items()]
+        return [f"--set=images.registry={REGISTRY}", *tags]
 
     def uninstall(self) -> None:
         """Returns when what Helm installed is gone, without the CRDs, which it keeps. Raises ClusterError."""
