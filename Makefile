@@ -52,6 +52,8 @@ lock: | $(BIN)/uv ## Resolve all locks again (hashes, no index named)
 	  --constraints requirements.lock --group pyproject.toml:images -o images.lock
 	@$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --overrides connector/overrides.txt connector/pyproject.toml --group connector/pyproject.toml:engine --group connector/pyproject.toml:dev -o connector/requirements.lock
+	@$(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate --constraints connector/requirements.lock \
+	  --overrides connector/overrides.txt --group connector/pyproject.toml:cpu-image -o connector/cpu-engine.lock
 
 # ---- use ------------------------------------------------------------------------------------------------------------
 

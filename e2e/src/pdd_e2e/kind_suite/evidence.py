@@ -29,8 +29,10 @@ def _keep_pod(kubectl: Kubectl, place: tuple[str, str], pod: dict[str, Any], sta
     name = pod["metadata"]["name"]
     logs = (*place, "logs", name, "--all-containers", "--prefix", "--timestamps")
     _keep(start.with_name(f"{start.name}.log"), kubectl, *logs)
-    if any(item["restartCount"] for item in pod["status"].get("containerStatuses", [])):
-        _keep(start.with_name(f"{start.name}-previous.log"), kubectl, *logs, "--previous")
+    for container in pod["status"].get("containerStatuses", []):
+        if container["restartCount"]:
+            file = start.with_name(f"{start.name}-{container['name']}-previous.log")
+            _keep(file, kubectl, *place, "logs", name, "--container", container["name"], "--timestamps", "--previous")
     if (port := metrics_port(pod)) is not None:
         path = f"/api/v1/namespaces/{place[1]}/pods/{name}:{port}/proxy/metrics"
         _keep(start.with_name(f"{start.name}-metrics.txt"), kubectl, "get", "--raw", path)
