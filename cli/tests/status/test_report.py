@@ -88,6 +88,17 @@ def test_what_is_on_its_way_is_no_fault() -> None:
     assert row(text_of(report), "PrefillAvailable").startswith("! ")
 
 
+def test_a_router_that_waits_for_decode_is_no_fault_and_one_that_has_some_is() -> None:
+    silent = {"ready": False, "started": True}
+    routers = [pod(Component.ROUTER, number, ready=False, container=silent) for number in (0, 1)]
+    others = [found for found in all_pods() if found["metadata"]["labels"]["pdserve.io/role"] != "router"]
+    assert {line.reason for line in world([*others, *routers]).roles[2].pods} == {"NotAnswering"}
+    loading = [pod(Component.DECODE, number, ready=False) for number in (0, 1)]
+    report = world([*loading, *routers])
+    assert {(line.mark, line.reason) for line in report.roles[2].pods} == {(Mark.WARN, "InsufficientReplicas")}
+    assert row(text_of(report), "RouterAvailable").startswith("! ")
+
+
 def test_a_pod_that_ends_is_not_ready() -> None:
     pods = all_pods()
     pods[0] = pod(Component.PREFILL, 0, terminating=True)

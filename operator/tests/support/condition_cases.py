@@ -374,6 +374,17 @@ CASES = (
         pods=one_bad(R, ready=False, container={"ready": False, "started": True}),
     ),
     Case(
+        "a router without decode engines waits",
+        T.ROUTER_AVAILABLE,
+        "False",
+        Reason.INSUFFICIENT_REPLICAS,
+        ("as soon as a decode engine is ready",),
+        pods=[
+            *(pod(R, ordinal, ready=False, container={"ready": False, "started": True}) for ordinal in range(2)),
+            *(pod(D, ordinal, ready=False) for ordinal in range(2)),
+        ],
+    ),
+    Case(
         "node",
         T.DECODE_AVAILABLE,
         "False",

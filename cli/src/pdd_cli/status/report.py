@@ -19,7 +19,7 @@ from pdd_operator.api.parse import InvalidSpecError, parse_deployment
 from pdd_operator.api.v1alpha1 import Spec
 from pdd_operator.observe.conditions import parse_time, previous_conditions
 from pdd_operator.observe.groups import is_ready, is_terminating, label_of
-from pdd_operator.observe.pods import explain_pod
+from pdd_operator.observe.pods import excused, explain_pod
 from pdd_operator.observe.reasons import ConditionType, Reason
 from pdd_operator.observe.scheduling import PodContext
 
@@ -191,17 +191,19 @@ def _role(
     )
     told = (status.get(component.value) or {}).get("replicas")
     asked = (spec.get(component.value) or {}).get("replicas", 2 if component is Component.ROUTER else 1)
-    lines = tuple(_pod(PodContext(pod, component, typed)) for pod in own)
+    decode_ready = any(is_ready(pod) for pod in pods if label_of(pod, ROLE) == Component.DECODE)
+    lines = tuple(_pod(PodContext(pod, component, typed), decode_ready) for pod in own)
     return RoleLines(component.value, sum(line.ready for line in lines), int(asked if told is None else told), lines)
 
 
-def _pod(context: PodContext) -> PodLine:
+def _pod(context: PodContext, decode_ready: bool) -> PodLine:
     ready, revision = is_ready(context.pod), label_of(context.pod, REVISION_GROUP)
     if is_terminating(context.pod):
         return PodLine(context.name, revision, False, "Ending", "It finishes what it has begun.", Mark.WARN)
     trouble = explain_pod(context)
     if trouble is None:
         return PodLine(context.name, revision, ready, "Ready", "", Mark.PASS)
+    trouble = excused(trouble, context.component, decode_ready=decode_ready)
     mark = Mark.WARN if trouble.reason in _NO_FAULT else Mark.FAIL
     return PodLine(context.name, revision, ready, trouble.reason.value, trouble.message, mark)
 

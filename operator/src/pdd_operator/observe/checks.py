@@ -18,7 +18,7 @@ from pdd_operator.observe.groups import GroupFacts, condition_of, is_ready, is_t
 from pdd_operator.observe.observed import Observed
 from pdd_operator.observe.outcome import Failure, ReconcileOutcome
 from pdd_operator.observe.ownership import disowned_sets, group_of, owned_children
-from pdd_operator.observe.pods import Preflight, Trouble, explain_pod, preflight_of
+from pdd_operator.observe.pods import Preflight, Trouble, excused, explain_pod, preflight_of
 from pdd_operator.observe.reasons import ConditionType, Reason
 from pdd_operator.observe.reuse import judge_reuse
 from pdd_operator.observe.scheduling import EFA, PodContext
@@ -188,6 +188,7 @@ def check_available(situation: Situation, component: Component) -> Finding:
     if ready >= wanted:
         return Finding(Truth.TRUE, Reason.ALL_READY, f"All {wanted} wanted {component} pods are ready.{idle}")
     trouble = _worst(situation, component) or _not_created(situation, component)
+    trouble = excused(trouble, component, decode_ready=situation.ready_pods(Component.DECODE) > 0)
     message = f"{ready} of {wanted} {component} pods are ready. {trouble.message}{idle}"
     if ready >= max(1, wanted - 1):
         return Finding(Truth.TRUE, Reason.MINIMUM_READY, message)

@@ -72,6 +72,14 @@ def explain_pod(context: PodContext) -> Trouble | None:
     return _in_containers(context, status) or _whole_pod(context)
 
 
+def excused(trouble: Trouble, component: Component, *, decode_ready: bool) -> Trouble:
+    """A router that does not answer while no decode engine is ready is as it should be: it waits for one."""
+    if component is not Component.ROUTER or decode_ready or trouble.reason is not Reason.NOT_ANSWERING:
+        return trouble
+    message = "Routers answer as soon as a decode engine is ready: condition DecodeAvailable says what keeps those."
+    return Trouble(Reason.INSUFFICIENT_REPLICAS, message)
+
+
 def preflight_of(pod: Mapping[str, Any]) -> Preflight | None:
     """What preflight left behind when it ended last, None if it has not ended or left nothing readable."""
     for status in (pod.get("status") or {}).get("initContainerStatuses") or []:
