@@ -38,3 +38,7 @@ def test_what_was_refused_was_not_used() -> None:
 
 def test_what_names_no_resource_needs_no_right_of_ours() -> None:
     assert used([call("get", "", 200)]) == set()
+
+
+def test_what_everybody_may_needs_no_right_of_ours() -> None:
+    assert used([call("create", "selfsubjectreviews", 201, "authentication.k8s.io")]) == set()

@@ -217,4 +217,14 @@ def test_namespaced_rights_are_enough_for_their_namespaces(
         world.remove("mine")
     calls = control_plane.audit.calls(since=since, user=user)
     assert sorted(map(str, refused(calls))) == []
-    assert {call.namespace for call in calls} == {release.namespace}
+    assert {call.namespace for call in calls if call.resource != "selfsubjectreviews"} == {release.namespace}
+
+
+def test_the_lease_goes_with_the_release(release: Release, start: Callable[..., OperatorProcess]) -> None:
+    """The operator makes it, so Helm knows nothing of it: it belongs to the operator's ServiceAccount."""
+    release.install()
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{release.namespace}/leases/{ACCOUNT}"
+    with start():
+        wait_until(lambda: get_or_none(release.api, lease) is not None, "the lease", PATIENCE)
+    release.uninstall()
+    wait_until(lambda: get_or_none(release.api, lease) is None, "the lease to go", PATIENCE)

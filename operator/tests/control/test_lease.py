@@ -9,7 +9,7 @@ import pytest
 
 from pdd_operator.api.names import NamespacedName
 from pdd_operator.errors import AlreadyExistsError, ConflictError, LeaseLostError, TransientError
-from pdd_operator.kube.lease import Lease, LeaseTerms
+from pdd_operator.kube.lease import Account, Lease, LeaseTerms
 
 KEY = NamespacedName("pdd-system", "pdd-operator")
 DURATION = 15.0
@@ -23,6 +23,10 @@ class Store:
         self.version = 0
         self.broken = False
         self.changes = 0
+        self.account: Account | None = Account(NamespacedName("pdd-system", "operator"), "uid-1")
+
+    def own_account(self) -> Account | None:
+        return self.account
 
     def get_lease(self, key: NamespacedName) -> dict[str, Any] | None:
         if self.broken:
@@ -80,6 +84,27 @@ def test_the_first_gets_it_and_the_second_waits_for_the_whole_duration(store: St
     assert not first.held, "the old leader's time ended before"
     assert second.try_once()
     assert second.held
+
+
+@pytest.mark.parametrize(
+    ("account", "owners"),
+    [
+        (Account(NamespacedName("pdd-system", "operator"), "uid-1"), ["uid-1"]),
+        (Account(NamespacedName("elsewhere", "operator"), "uid-1"), []),
+        (None, []),
+    ],
+    ids=["its own", "of another namespace", "no ServiceAccount"],
+)
+def test_a_new_lease_goes_with_the_account_of_its_maker(
+    store: Store, clock: Clock, account: Account | None, owners: list[str]
+) -> None:
+    store.account = account
+    lease = lease_of(store, clock, "first")
+    assert lease.try_once()
+    store.account = None
+    assert lease.try_once(), "renewed, it keeps what it had"
+    assert store.lease is not None
+    assert [owner["uid"] for owner in store.lease["metadata"].get("ownerReferences", [])] == owners
 
 
 def test_a_renewing_leader_keeps_it(store: Store, clock: Clock) -> None:

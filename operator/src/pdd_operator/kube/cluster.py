@@ -20,10 +20,11 @@ from kubernetes.dynamic.resource import Resource
 from pdd_operator.api import labels
 from pdd_operator.api.names import NamespacedName, ObjectRef
 from pdd_operator.api.objects import Manifest, ref_of
-from pdd_operator.errors import AlreadyExistsError, NotFoundError
+from pdd_operator.errors import AlreadyExistsError, ForbiddenError, NotFoundError
 from pdd_operator.kube import kinds
 from pdd_operator.kube.errors import CLIENT_ERRORS, cluster_error
 from pdd_operator.kube.kinds import Kind
+from pdd_operator.kube.lease import Account
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 _POOL_SIZE = 16
@@ -283,6 +284,19 @@ class KubeCluster:
     def get_lease(self, key: NamespacedName) -> Manifest | None:
         return self._get(kinds.LEASE, key.namespace, key.name)
 
+    def own_account(self) -> Account | None:
+        """The ServiceAccount that this client is; None for another kind of user, and where one may not even ask that, as all may by default."""
+        review = {"apiVersion": kinds.SELF_REVIEW.api_version, "kind": kinds.SELF_REVIEW.kind}
+        resource = self._resource(kinds.SELF_REVIEW, namespaced=False)
+        try:
+            answer = self._call("create", kinds.SELF_REVIEW, "", self._dynamic.create, resource, body=review)
+        except ForbiddenError:
+            return None
+        user = answer["status"]["userInfo"]
+        prefix, _, account = str(user["username"]).rpartition("system:serviceaccount:")
+        namespace, _, name = account.partition(":")
+        return Account(NamespacedName(namespace, name), str(user["uid"])) if not prefix and name else None
+
     def create_lease(self, lease: Manifest) -> Manifest:
         return self._change_lease("create", self._dynamic.create, lease)
 
@@ -304,13 +318,13 @@ class KubeCluster:
         self._thread.count = 0
         return count
 
-    def _resource(self, kind: Kind) -> Resource:
+    def _resource(self, kind: Kind, *, namespaced: bool = True) -> Resource:
         return Resource(
             prefix="apis" if kind.group else "api",
             group=kind.group,
             api_version=kind.version,
             kind=kind.kind,
-            namespaced=True,
+            namespaced=namespaced,
             name=kind.plural,
             client=self._dynamic,
         )

@@ -32,6 +32,7 @@ POD: Final = Kind("v1", "Pod", "pods")
 SECRET: Final = Kind("v1", "Secret", "secrets")
 EVENT: Final = Kind("v1", "Event", "events")
 LEASE: Final = Kind("coordination.k8s.io/v1", "Lease", "leases")
+SELF_REVIEW: Final = Kind("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews")
 POD_MONITOR: Final = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors", optional=True)
 GRAFANA_DASHBOARD: Final = Kind(
     "grafana.integreatly.org/v1beta1", "GrafanaDashboard", "grafanadashboards", optional=True

@@ -4,6 +4,7 @@ Clocks of machines are not compared: a standby takes a lease over only after it 
 monotonic clock, and a leader counts its own time from before it asked for the renewal. So the old leader's time ends before anybody
 else's can begin. ``may_write`` is asked before every write; what was paused (SIGSTOP, a suspended machine) finds its lease over there.
 Left open: a process that is stopped between that check and the sending of the same request.
+A Lease that is made here belongs to the ServiceAccount of its maker, so that it goes with the installation: it is in no chart.
 """
 
 from __future__ import annotations
@@ -33,8 +34,18 @@ def boot_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A ServiceAccount."""
+
+    key: NamespacedName
+    uid: str
+
+
 class LeaseStore(Protocol):
-    """Optimistic reads and writes of a Lease. Raises ClusterError."""
+    """Optimistic reads and writes of a Lease, and who asks. Raises ClusterError."""
+
+    def own_account(self) -> Account | None: ...
 
     def get_lease(self, key: NamespacedName) -> Manifest | None: ...
 
@@ -80,7 +91,7 @@ class Lease:
         if live is not None and not self._is_mine(live) and not self._is_over(live):
             return False
         try:
-            stored = self._store.create_lease(self._wanted(None)) if live is None else self._replace(live)
+            stored = self._store.create_lease(self._new()) if live is None else self._replace(live)
         except (AlreadyExistsError, ConflictError):
             return False
         self._held_until = asked_at + self._terms.duration_seconds * (1 - _MARGIN)
@@ -115,6 +126,14 @@ class Lease:
 
     def _replace(self, live: Manifest) -> Manifest:
         return self._store.replace_lease(self._wanted(live))
+
+    def _new(self) -> Manifest:
+        lease = self._wanted(None)
+        account = self._store.own_account()
+        if account is not None and account.key.namespace == self._terms.key.namespace:
+            owner = {"apiVersion": "v1", "kind": "ServiceAccount", "name": account.key.name, "uid": account.uid}
+            lease["metadata"]["ownerReferences"] = [owner]
+        return lease
 
     def _wanted(self, live: Manifest | None) -> Manifest:
         old: dict[str, Any] = dict((live or {}).get("spec") or {})
