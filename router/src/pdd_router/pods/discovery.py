@@ -26,6 +26,8 @@ from pdd_router.pods.watching import Failed, Heard, Pace, PodApi, PodWatch, Repo
 _log = structlog.get_logger(__name__)
 _EVENT_KINDS = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 _JOIN_SECONDS = 2.0
+_LOST = "Lost the API server; keeps the engines it knows"
+_REFUSED = "The API server refuses to tell of pods, which its Role must allow; keeps the engines it knows"
 
 
 class InterruptiblePodApi(PodApi, Protocol):
@@ -44,6 +46,7 @@ class Discovery:
         self._clock = clock
         self._heard_at: float | None = None
         self._connected: bool | None = None
+        self._complaint = ""
         self._faults: Mapping[str, NotListed] = {}
 
     @asynccontextmanager
@@ -101,14 +104,14 @@ class Discovery:
         self._metrics.errors.labels(failed.trouble).inc()
         if failed.trouble is Trouble.GONE:
             return  # it answered, and says to list again: the course of things after a quiet time
-        if self._connected is not False:
-            self._connected = False
-            self._metrics.connected.set(0)
-            _log.warning(
-                "Lost the API server; keeps the engines it knows",
-                reason=failed.trouble,
-                retry_in_seconds=round(failed.retry_in_seconds, 2),
-            )
+        complaint = _REFUSED if failed.trouble is Trouble.REFUSED else _LOST
+        if self._connected is False and complaint == self._complaint:
+            return
+        self._connected, self._complaint = False, complaint
+        self._metrics.connected.set(0)
+        _log.warning(
+            complaint, verb=failed.verb, reason=failed.trouble, retry_in_seconds=round(failed.retry_in_seconds, 2)
+        )
 
     def _apply(self, listing: Listing) -> None:
         self.listed = True

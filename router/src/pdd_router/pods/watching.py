@@ -101,8 +101,11 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
+    """``verb``: what failed, ``list`` or ``watch``."""
+
     trouble: Trouble
     retry_in_seconds: float
+    verb: str
 
 
 Report = Heard | Failed | Listing
@@ -161,11 +164,11 @@ class PodWatch:
         """List where that is needed, then one watch. Returns how long to wait before the next step, in seconds."""
         trouble: Trouble | None = None
         retry_after: float | None = None
-        began = self._clock()
+        began, verb = self._clock(), "list"
         try:
             if self._version is None:
                 self._list()
-            began = self._clock()
+            began, verb = self._clock(), "watch"
             self._watch(self._version or "")
         except ApiError as error:
             trouble, retry_after = error.trouble, error.retry_after_seconds
@@ -177,14 +180,14 @@ class PodWatch:
             self._backoff.reset()
             if trouble is None:
                 return 0.0
-        return self._failed(trouble or Trouble.CUT, retry_after)
+        return self._failed(verb, trouble or Trouble.CUT, retry_after)
 
-    def _failed(self, trouble: Trouble, retry_after_seconds: float | None) -> float:
+    def _failed(self, verb: str, trouble: Trouble, retry_after_seconds: float | None) -> float:
         if trouble in _LIST_AGAIN:
             self._version = None
         delay = self._backoff.next(retry_after_seconds)
         if not self._stop.is_set():
-            self._report(Failed(trouble, delay))
+            self._report(Failed(trouble, delay, verb))
         return delay
 
     def _list(self) -> None:
