@@ -40,7 +40,8 @@ class _Seen:
 class FakeKubelet:
     """Works while its context lasts, on pods of `namespace` or, if that is None, on all.
 
-    A deleted pod goes after the smaller of `grace_seconds` and its own grace period. Raises ControlPlaneError on exit if it failed meanwhile.
+    A deleted pod goes after the smaller of `grace_seconds` and its own grace period. `pod_network`: the first half of the addresses that new
+    pods get; in 127 a process of this machine can stand behind them. Raises ControlPlaneError on exit if it failed meanwhile.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class FakeKubelet:
         grace_seconds: float = 0.0,
     ) -> None:
         self.grace_seconds = grace_seconds
+        self.pod_network = "10.244"
         self.node = Node(name=node_name, address="10.0.0.10")
         self._kubeconfig = kubeconfig
         self._labels = dict(node_labels or {})
@@ -276,7 +278,7 @@ class FakeKubelet:
 
     def _next_address(self) -> str:
         number = next(self._addresses)
-        return f"10.244.{number // 250 % 250}.{number % 250 + 2}"
+        return f"{self.pod_network}.{number // 250 % 250}.{number % 250 + 2}"
 
     def _make_node(self) -> None:
         node = {
