@@ -1,5 +1,6 @@
 """What the cluster package decides before it does anything."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,9 @@ import yaml
 from pdd_e2e.cluster.docker_engine import lacks_sys_resource
 from pdd_e2e.cluster.engine_files import volume_objects
 from pdd_e2e.cluster.errors import ClusterError
-from pdd_e2e.cluster.kind_provider import NAME, cluster_config
+from pdd_e2e.cluster.kind_provider import NAME, cluster_config, is_outdated
 from pdd_e2e.cluster.kubectl import Kubectl
-from pdd_e2e.cluster.node_image import KIND_FILES, mirror_of
+from pdd_e2e.cluster.node_image import KIND_FILES, mirror_of, node_image_name
 from pdd_e2e.cluster.product_images import pip_settings
 from pdd_e2e.cluster.programs import MODULES, PROGRAMS
 from pdd_e2e.cluster.provider import (
@@ -99,3 +100,30 @@ def test_every_program_can_be_built_from_a_module_of_ours() -> None:
 @pytest.mark.parametrize(("bounding", "lacks"), [("000001ffffffffff", False), ("000001fffeffffff", True)])
 def test_the_machine_says_whether_it_may(bounding: str, lacks: bool) -> None:
     assert lacks_sys_resource(f"Name:\tx\nCapBnd:\t{bounding}\n") is lacks
+
+
+@pytest.mark.parametrize(
+    ("running", "wanted", "outdated"),
+    [
+        ("localhost/pdd-kind-node:v1-b", None, False),
+        ("localhost/pdd-kind-node:v1-a", None, True),
+        ("kindest/node:v1", None, False),
+        ("kindest/node:v1", "kindest/node:v1", False),
+        ("kindest/node:v1", "kindest/node:v2", True),
+        ("localhost/pdd-kind-node:v1-b", "kindest/node:v2", True),
+    ],
+)
+def test_a_node_of_another_make_is_made_anew_and_a_foreign_one_only_for_another(
+    running: str, wanted: str | None, outdated: bool
+) -> None:
+    assert is_outdated(running, wanted, "localhost/pdd-kind-node:v1-b") is outdated
+
+
+@pytest.mark.parametrize("file", ["node/start", "node/Dockerfile", "system/Dockerfile", "modules/containerd/go.sum"])
+def test_the_name_of_a_node_changes_with_what_it_is_made_from(tmp_path: Path, file: str) -> None:
+    files = tmp_path / "kind"
+    shutil.copytree(KIND_FILES, files)
+    assert node_image_name("v1", files) == node_image_name("v1") != node_image_name("v2")
+    before = node_image_name("v1", files)
+    (files / file).write_text((files / file).read_text() + "\n")
+    assert node_image_name("v1", files) != before

@@ -9,11 +9,11 @@ import yaml
 
 from pdd_e2e.cluster.docker_engine import ensure_docker, stop_docker
 from pdd_e2e.cluster.kubectl import Kubectl
-from pdd_e2e.cluster.node_image import CLASSIC, KIND_FILES, node_image
+from pdd_e2e.cluster.node_image import CLASSIC, KIND_FILES, NODE_REPOSITORY, node_image, node_image_name
 from pdd_e2e.cluster.product_images import ProductImages
 from pdd_e2e.cluster.programs import Programs, find_programs
 from pdd_e2e.cluster.shell import run
-from pdd_e2e.control_plane.binaries import Say
+from pdd_e2e.control_plane.binaries import Say, wanted_version
 
 NAME = "pdd-e2e"
 _CREATE_TIMEOUT_SECONDS = 400
@@ -32,11 +32,19 @@ class KindProvider:
     image: str | None = None
 
     def up(self) -> Kubectl:
-        """Minutes the first time, seconds where it runs already. Raises ClusterError, ControlPlaneError."""
+        """Minutes the first time, seconds where it runs already. Raises ClusterError, ControlPlaneError.
+
+        A cluster whose node was made from other files than there are now is made anew.
+        """
         self.state.mkdir(parents=True, exist_ok=True)
         ensure_docker(self.state, self.say)
         programs = find_programs(say=self.say)
-        if NAME not in self._kind(programs, "get", "clusters").split():
+        exists = NAME in self._kind(programs, "get", "clusters").split()
+        if exists and is_outdated(_image_of_node(), self.image, node_image_name(wanted_version())):
+            self.say(f"the node of {NAME} is of another make: deleting the cluster")
+            self._kind(programs, "delete", "cluster", "--name", NAME)
+            exists = False
+        if not exists:
             self._create(programs)
         return Kubectl(programs.path("kubectl"), self.kubeconfig, f"kind-{NAME}")
 
@@ -83,6 +91,17 @@ def missing_images(images: ProductImages, present: Container[str]) -> list[str]:
     missing = [name for name in images.all if name not in present]
     engine = images.engine if set(images.engine) & set(missing) else ()
     return [name for name in images.all if name in missing or name in engine]
+
+
+def is_outdated(running: str, wanted: str | None, built_here: str) -> bool:
+    """Whether a node of image `running` has to go. With no `wanted` image, a node that was not built here may stay."""
+    if wanted is not None:
+        return running != wanted
+    return running.startswith(f"{NODE_REPOSITORY}:") and running != built_here
+
+
+def _image_of_node() -> str:
+    return run(["docker", "inspect", "--format", "{{.Config.Image}}", f"{NAME}-control-plane"]).strip()
 
 
 def cluster_config(base: Mapping[str, Any], mounts: Mapping[str, Path], *, built_here: bool) -> dict[str, Any]:

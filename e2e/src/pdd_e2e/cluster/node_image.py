@@ -3,6 +3,7 @@
 Everything is tagged localhost/ or with the name that kubeadm looks for, and only built if Docker has it not yet.
 """
 
+import hashlib
 import os
 import re
 import shutil
@@ -24,13 +25,17 @@ _NODE_PACKAGES = (
 _PYTHON_PACKAGES = "ca-certificates,python3.11,python3.11-venv,libnuma1,libgomp1"
 _SOURCES = Path("/etc/apt")
 _BUILD_TIMEOUT_SECONDS = 600
+NODE_REPOSITORY = "localhost/pdd-kind-node"
+_PROGRAMS = ("containerd", "ctr", "containerd-shim-runc-v2", "kube-network-policies", "kubebox")
+_SCRIPTS = ("start", "enforce-network-policies", RUNC)
+_SETTINGS = ("pods.conflist", "network-policies.yaml")
 CLASSIC = {"DOCKER_BUILDKIT": "0"}  # Debian's Docker has no BuildKit client
 
 
 def node_image(programs: Programs, state: Path, say: Say) -> str:
     """The node image's name; it exists when this returns. Raises ClusterError."""
     version = wanted_version()
-    name = f"localhost/pdd-kind-node:{version}"
+    name = node_image_name(version)
     if has_image(name):
         return name
     debian_image(state, say)
@@ -38,16 +43,25 @@ def node_image(programs: Programs, state: Path, say: Say) -> str:
     with tempfile.TemporaryDirectory(dir=state) as folder:
         context = Path(folder)
         _system_images(programs, version, context)
-        for part in ("containerd", "ctr", "containerd-shim-runc-v2", "kubebox"):
+        for part in _PROGRAMS:
             _link(programs.path(part), context / part)
-        for part in ("start", RUNC, "pods.conflist"):
+        for part in (*_SCRIPTS, *_SETTINGS):
             shutil.copy(NODE_FILES / part, context / part)
-            (context / part).chmod(0o755)
+            (context / part).chmod(0o755 if part in _SCRIPTS else 0o644)
         pause = next(image for image in _wanted_images(programs, version) if "/pause:" in image)
         settings = (NODE_FILES / "containerd.toml").read_text()
         (context / "containerd.toml").write_text(settings.replace("@PAUSE@", pause))
         build(NODE_FILES / "Dockerfile", context, name, arguments={"KUBERNETES": version})
     return name
+
+
+def node_image_name(version: str, files: Path = KIND_FILES) -> str:
+    """Another one for every change of what the image is made from, so that no node of an older make is taken for it."""
+    digest = hashlib.sha256(f"{_NODE_PACKAGES},{_PYTHON_PACKAGES}".encode())
+    parts = [*files.glob("node/*"), *files.glob("system/*"), *files.glob("modules/*/go.*")]
+    for file in sorted(parts):
+        digest.update(f"\0{file.relative_to(files)}\0".encode() + file.read_bytes())
+    return f"{NODE_REPOSITORY}:{version}-{digest.hexdigest()[:12]}"
 
 
 def debian_image(state: Path, say: Say) -> str:

@@ -1,4 +1,4 @@
-"""Finds what a node is made of beside kubebox: containerd, CoreDNS and kind itself. As `control_plane.binaries` does for Kubernetes.
+"""Finds what a node is made of beside kubebox: containerd, CoreDNS, what enforces NetworkPolicies, and kind itself. As `control_plane.binaries` does for Kubernetes.
 
 Prebuilt archives beside the repository come first, else Go builds them from the modules in e2e/kind/modules (minutes, once).
 """
@@ -35,6 +35,7 @@ PROGRAMS: Mapping[str, Program] = {
     "containerd-shim-runc-v2": Program("containerd", f"{_CONTAINERD}/cmd/containerd-shim-runc-v2", _CONTAINERD_VERSION),
     "coredns": Program("coredns", "github.com/coredns/coredns"),
     "kind": Program("kind", "sigs.k8s.io/kind"),
+    "kube-network-policies": Program("network-policies", "sigs.k8s.io/kube-network-policies/cmd"),
 }
 
 
