@@ -35,6 +35,10 @@ class LiveDeployment:
         found = self.kubectl.get("--namespace", self.namespace, "pdd", self.name)
         return {item["type"]: item for item in found.get("status", {}).get("conditions", [])}
 
+    def patch(self, spec: dict[str, Any]) -> None:
+        """Merged into the spec; None takes a field out."""
+        self("patch", "pdd", self.name, "--type=merge", "--patch", json.dumps({"spec": spec}))
+
     def wait(self, condition: str, *, timeout_seconds: float) -> None:
         """Until the condition is True and about the present generation. Raises ClusterError with all conditions if it is late."""
 
@@ -58,11 +62,36 @@ class LiveDeployment:
         """Of all pods: another uid is another pod."""
         return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
 
+    def ready_pods(self, role: str) -> list[str]:
+        """Names of those that are Ready and not leaving."""
+        return [name for name, pod in self.pods(role).items() if _is_ready(pod)]
+
+    def wait_for_routers(self, *, timeout_seconds: float) -> None:
+        """Until routers as the spec has them now serve, and no other pod of theirs is there. Raises ClusterError."""
+        self.wait("Reconciled", timeout_seconds=timeout_seconds)
+        self.wait("RouterAvailable", timeout_seconds=timeout_seconds)
+        wait_until(
+            self._has_only_ready_routers, "nothing but ready routers", timeout_seconds, lambda: self("get", "pods")
+        )
+
+    def _has_only_ready_routers(self) -> bool:
+        wanted = self.kubectl.get("--namespace", self.namespace, "pdd", self.name)["spec"]["router"]["replicas"]
+        return bool(len(self.pods("router")) == len(self.ready_pods("router")) == wanted)
+
+    def router_image(self) -> str:
+        """What its routers run."""
+        (pod, *_) = self.pods("router").values()
+        return str(pod["spec"]["containers"][0]["image"])
+
+    def samples(self, pod: str, name: str, *, having: str = "") -> list[float]:
+        """An engine's or a router's samples of one name whose line holds `having`. Raises ClusterError."""
+        text = self("exec", pod, "--", "python3", "-c", _READS_METRICS)
+        lines = [line for line in text.splitlines() if line.split(" ")[0].split("{")[0] == name and having in line]
+        return [float(line.rsplit(" ", 1)[1]) for line in lines]
+
     def counter(self, pod: str, name: str, *, having: str = "") -> float:
-        """Sum of an engine's samples of one name whose line holds `having`."""
-        text = self("exec", pod, "--container", "engine", "--", "python3", "-c", _READS_METRICS)
-        lines = [line for line in text.splitlines() if line.startswith(f"{name}{{") and having in line]
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+        """Their sum."""
+        return sum(self.samples(pod, name, having=having))
 
     @contextmanager
     def router_url(self) -> Iterator[str]:
@@ -79,6 +108,12 @@ class LiveDeployment:
                 yield f"http://127.0.0.1:{port}"
             finally:
                 process.terminate()
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    if pod["metadata"].get("deletionTimestamp"):
+        return False
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in pod["status"].get("conditions", []))
 
 
 def wait_until(met: Callable[[], bool], what: str, timeout_seconds: float, describe: Callable[[], str] = str) -> None:

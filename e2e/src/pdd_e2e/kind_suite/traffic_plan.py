@@ -1,0 +1,76 @@
+"""What the users of the traffic talk about, and who they are. Pure.
+
+The same few dialogues again and again, each time as another tenant: what must come is known, and nothing of it is in a cache. A question is
+longer than what a turn may have to be run on decode alone, and an answer's blocks are worth reading.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Answers = Mapping[str, Sequence[Mapping[str, str]]]
+"""By dialogue and turn: `text`, what the quiet deployment answers; `sure`, the part of it before the first near tie."""
+
+LONG = "long"
+RUN_ON_DECODE_BELOW = 64
+_TOPICS = ("the Danube", "the Nile", "the Volga")
+_SYSTEM = "You are a patient teacher. You answer in whole sentences, with names, and you keep to what was asked."
+_QUESTIONS = (
+    "Tell me of {topic}: where does it begin, which towns lie on it, and into which sea does it flow? I have a map of the whole land before me, "
+    "and I should like to follow the water with my finger from the hills down to the coast, from one town to the next, while you speak. ",
+    "Now tell me of the people who live along {topic}, of their work in the fields and in the harbours, of what they eat in the winter, of the "
+    "feasts that they hold when the harvest is in, and of the songs that are sung in the evening when the boats have come home again. ",
+    "And last, what do travellers need who want to go down {topic} by boat in the summer? Think of clothes, of tents, of money and of the food "
+    "for several weeks, of the papers that are asked for at the borders, and of the weather that one has to expect in the mountains. ",
+)
+_ANSWER_TOKENS = 24
+_LONG_TOKENS = 160
+_KEYS = 600
+_MODEL = "smollm2"
+_REQUEST_SECONDS = 90.0
+_RETRY_SECONDS = 0.5
+
+
+def make_keys() -> list[str]:
+    """API keys, one for each conversation that there may be; the last is that of the references."""
+    return [secrets.token_urlsafe(18) for _ in range(_KEYS)]
+
+
+def dialogues(answers: Answers) -> list[dict[str, Any]]:
+    """With what is known of their answers."""
+    talks = [
+        {
+            "name": topic,
+            "system": f"{_SYSTEM} The pupil has read a book about {topic}.",
+            "questions": [question.format(topic=topic) for question in _QUESTIONS],
+            "max_tokens": _ANSWER_TOKENS,
+        }
+        for topic in _TOPICS
+    ]
+    tale = {
+        "name": LONG,
+        "system": _SYSTEM,
+        "questions": [
+            "Tell me a long tale of a ferryman, his daughter and a storm on the lake. Begin at the beginning."
+        ],
+        "max_tokens": _LONG_TOKENS,
+    }
+    return [talk | {"answers": list(answers.get(str(talk["name"]), ()))} for talk in (*talks, tale)]
+
+
+def plan(
+    url: str, keys: Sequence[str], answers: Answers, *, users: int, long_users: int, deadline_seconds: float
+) -> dict[str, Any]:
+    """What the program is told. Users begin with different topics; a long user's answers take many seconds."""
+    spoken = {f"user-{at}": [*_TOPICS[at % len(_TOPICS) :], *_TOPICS[: at % len(_TOPICS)]] for at in range(users)}
+    return {
+        "url": url,
+        "model": _MODEL,
+        "keys": list(keys[:-1]),
+        "reference_key": keys[-1],
+        "request_seconds": _REQUEST_SECONDS,
+        "retry_seconds": _RETRY_SECONDS,
+        "deadline_seconds": deadline_seconds,
+        "users": spoken | {f"{LONG}-{at}": [LONG] for at in range(long_users)},
+        "dialogues": dialogues(answers),
+    }

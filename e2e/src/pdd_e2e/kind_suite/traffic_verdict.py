@@ -1,0 +1,191 @@
+"""What users got: parsed, judged against what a quiet deployment answers, counted. Pure.
+
+Kinds of an attempt: `Whole`; `Told` (an error event, no [DONE], the connection closed); `Cut` (a stream that just ended); `Dropped` (the
+connection ended before an answer); `Unreachable`; `Refused` (an HTTP error in OpenAI's form); `Hang`; `Malformed` (what no router may send).
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pdd_e2e.kind_suite.traffic_plan import Answers
+
+_BLOCK = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One request of a user's. Times: seconds since the epoch, by the pod's clock. `tried`: how often this turn was tried before."""
+
+    user: str
+    dialogue: str
+    conversation: int
+    turn: int
+    tried: int
+    began: float
+    ended: float
+    outcome: str
+    status: int | None
+    code: str | None
+    first_at: float | None
+    last_at: float | None
+    told_at: float | None
+    done: int
+    after_end: int
+    finish: str | None
+    end: str | None
+    text: str
+    usage: Mapping[str, Any] | None
+    receipt: Mapping[str, Any] | None
+    error: str | None
+
+    @property
+    def kind(self) -> str:
+        """The outcome, and for refusals and broken streams what was said."""
+        return f"{self.outcome} {self.code}" if self.code else self.outcome
+
+    @property
+    def decode(self) -> str:
+        """The engine that answered, or ""."""
+        return str(((self.receipt or {}).get("decode") or {}).get("engine", ""))
+
+    @property
+    def prefill(self) -> str:
+        """The engine that prefilled, or ""."""
+        return str(((self.receipt or {}).get("prefill") or {}).get("engine", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A stream that has begun: whose, and on which decode engine."""
+
+    user: str
+    began: float
+    decode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """All that the program has said so far."""
+
+    attempts: tuple[Attempt, ...]
+    opened: tuple[Opened, ...]
+    answers: Answers
+    ready: bool
+
+    def running(self, user_prefix: str) -> list[Opened]:
+        """Streams that have begun and not ended."""
+        ended = {(attempt.user, attempt.began) for attempt in self.attempts}
+        return [
+            stream
+            for stream in self.opened
+            if stream.user.startswith(user_prefix) and (stream.user, stream.began) not in ended
+        ]
+
+
+def parse(lines: Iterable[str], known: Answers) -> Heard:
+    """Raises ValueError where a line is none of the program's. `known`: answers from before."""
+    attempts, opened, ready = [], [], False
+    answers: dict[str, list[Mapping[str, str]]] = {name: list(turns) for name, turns in known.items()}
+    for line in lines:
+        value = json.loads(line)
+        kind = value.pop("kind")
+        if kind == "attempt":
+            attempts.append(Attempt(**value))
+        elif kind == "opened":
+            opened.append(Opened(value["user"], value["began"], value["receipt"]["decode"]["engine"]))
+        elif kind == "reference":
+            answers.setdefault(value["dialogue"], []).append({"text": value["text"], "sure": value["sure"]})
+        else:
+            ready = True
+    return Heard(tuple(attempts), tuple(opened), answers, ready)
+
+
+def wrong(heard: Heard) -> list[str]:
+    """Texts that are not what the quiet deployment answers, whole or as far as they came. In words."""
+    found = []
+    for attempt in heard.attempts:
+        expected = heard.answers[attempt.dialogue][attempt.turn]
+        if not is_right(attempt.text, expected, whole=attempt.outcome == "Whole"):
+            found.append(
+                f"{attempt.user} turn {attempt.turn} of {attempt.dialogue}, {attempt.kind}: "
+                f"{attempt.text!r} instead of {expected['text']!r} (sure: {expected['sure']!r}), receipt {attempt.receipt}"
+            )
+    return found
+
+
+def is_right(text: str, expected: Mapping[str, str], *, whole: bool) -> bool:
+    """Equal up to the first near tie of the reference; a part of an answer must be its beginning."""
+    sure = expected["sure"]
+    if whole and sure == expected["text"]:
+        return text == sure
+    return text.startswith(sure) or (not whole and sure.startswith(text))
+
+
+def kinds(attempts: Iterable[Attempt]) -> Counter[str]:
+    return Counter(attempt.kind for attempt in attempts)
+
+
+def failures(attempts: Iterable[Attempt]) -> list[Attempt]:
+    return [attempt for attempt in attempts if attempt.outcome != "Whole"]
+
+
+# ---- reuse ----
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Prompt tokens of turns that a prefill engine took, and how many of them were computed: as it was; had each engine its own cache only;
+    had there been no cache. `handed_over`: turns taken by another prefill engine than the turn before; `read_over`: those that read."""
+
+    turns: int
+    prompt: int
+    computed: int
+    own_cache_only: int
+    handed_over: int
+    read_over: int
+
+    def table(self) -> str:
+        """For people."""
+        rows = [
+            ("prefill turns", self.turns, ""),
+            ("taken by another prefill engine than the turn before", self.handed_over, ""),
+            ("... of which read the history from another engine", self.read_over, ""),
+            ("prompt tokens", self.prompt, "100 %"),
+            ("computed without any cache", self.prompt, "100 %"),
+            (
+                "computed with each engine's own cache only",
+                self.own_cache_only,
+                _percent(self.own_cache_only, self.prompt),
+            ),
+            ("computed with reuse", self.computed, _percent(self.computed, self.prompt)),
+        ]
+        return "\n".join(f"{name:<55} {number:>8} {share:>6}" for name, number, share in rows)
+
+
+def reuse(attempts: Sequence[Attempt]) -> Reuse:
+    """From receipts. What an engine's own cache would have held is the longest prompt of the conversation that it took before, in whole blocks."""
+    turns = prompt = computed = own = handed = read = 0
+    held: dict[tuple[int, str], int] = {}
+    latest: dict[int, str] = {}
+    for attempt in sorted(attempts, key=lambda item: item.ended):
+        leg = (attempt.receipt or {}).get("prefill")
+        if attempt.outcome != "Whole" or not leg or leg["local_tokens"] is None:
+            continue
+        place = (attempt.conversation, attempt.prefill)
+        turns += 1
+        prompt += leg["prompt_tokens"]
+        computed += leg["prompt_tokens"] - leg["local_tokens"] - leg["read_tokens"]
+        own += leg["prompt_tokens"] - held.get(place, 0)
+        if latest.get(attempt.conversation, attempt.prefill) != attempt.prefill:
+            handed += 1
+            read += leg["read_tokens"] > 0
+        held[place] = max(held.get(place, 0), leg["prompt_tokens"] // _BLOCK * _BLOCK)
+        latest[attempt.conversation] = attempt.prefill
+    return Reuse(turns, prompt, computed, own, handed, read)
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else ""
