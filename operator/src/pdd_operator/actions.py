@@ -15,7 +15,7 @@ from typing import Any
 from pdd_operator.api import labels
 from pdd_operator.api.names import ObjectRef
 from pdd_operator.api.objects import Action, Apply, CreateOnce, Delete, HandOver, Manifest, Scale, SecretOnce, ref_of
-from pdd_operator.errors import ClusterError, ConflictError, TransientError
+from pdd_operator.errors import ClusterError, ConflictError, NamespaceEndingError, TransientError
 from pdd_operator.kube.cluster import Cluster
 from pdd_operator.observe.outcome import Failure
 
@@ -38,11 +38,13 @@ class Execution:
 def execute(
     cluster: Cluster, deployment: Manifest, children: Mapping[ObjectRef, Manifest], actions: Sequence[Action]
 ) -> Execution:
-    """Raises LeaseLostError only."""
+    """Raises LeaseLostError and NamespaceEndingError only."""
     execution = Execution(dict(children))
     for action in actions:
         try:
             _act(cluster, deployment, execution, action)
+        except NamespaceEndingError:
+            raise
         except TransientError as error:
             execution.failures.append(Failure(error.reason, str(error), subject_of(action)))
             execution.interrupted = error

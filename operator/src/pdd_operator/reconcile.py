@@ -7,9 +7,10 @@ looks spares calls and repeats; losing it costs nothing else. Synchronous: runs 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 import structlog
 
@@ -19,7 +20,14 @@ from pdd_operator.api.names import NamespacedName, ObjectRef, engine_set_name
 from pdd_operator.api.objects import Action, Apply, Manifest, Rendered, ref_of
 from pdd_operator.api.parse import InvalidSpecError, parse_deployment
 from pdd_operator.api.v1alpha1 import PDDeployment
-from pdd_operator.errors import ClusterError, LeaseLostError, OperatorError, TransientError
+from pdd_operator.errors import (
+    ClusterError,
+    LeaseLostError,
+    NamespaceEndingError,
+    NotFoundError,
+    OperatorError,
+    TransientError,
+)
 from pdd_operator.kube import kinds
 from pdd_operator.kube.cluster import Cluster
 from pdd_operator.kube.events import EventRecorder
@@ -119,6 +127,9 @@ class Reconciler:
             return self._reconcile(key)
         except LeaseLostError:
             return "lost", Retry()
+        except NamespaceEndingError:
+            _log.info("Left alone, its namespace is being deleted")
+            return "gone", Done()
         except TransientError as error:
             _log.warning("Could not reconcile, the API server is not available", error=str(error))
             return "retried", Retry(at_least_seconds=error.retry_after_seconds or 0.0)
@@ -174,7 +185,7 @@ class Reconciler:
             return self._act(observed, parsed, memory)
         except InvalidSpecError as error:  # what this operator has no leave, data or default image for
             return _Look(observed, None, ReconcileOutcome(problems=_problems(error)))
-        except (LeaseLostError, TransientError):
+        except (LeaseLostError, NamespaceEndingError, TransientError):
             raise
         except ClusterError as error:
             return _Look(observed, parsed, ReconcileOutcome(failures=(Failure(error.reason, str(error)),)))
@@ -301,10 +312,18 @@ class Reconciler:
             _log.info(sentence_of(action), generation=metadata.get("generation"), uid=metadata["uid"])
         for failure in look.outcome.failures:
             _log.warning("Could not reconcile an object", reason=failure.reason, error=failure.message)
-        if status != before:
-            self._cluster.apply_status(key, status)
+        if status != before and not self._has_status(key, status):
+            return
         for event in (*events_between(before, status, look.done), *look.told):
             self._events.record(deployment, event)
+
+    def _has_status(self, key: NamespacedName, status: Mapping[str, Any]) -> bool:
+        """False: the object was deleted while it was looked at, and there is nobody left to be told."""
+        try:
+            self._cluster.apply_status(key, status)
+        except NotFoundError:
+            return False
+        return True
 
     def _verdict(self, look: _Look) -> tuple[str, Done | Retry]:
         outcome = look.outcome

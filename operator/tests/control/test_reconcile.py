@@ -9,11 +9,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import structlog
 
 from pdd_operator.api import labels
 from pdd_operator.api.names import NamespacedName, ObjectRef
 from pdd_operator.api.objects import ref_of
-from pdd_operator.errors import ForbiddenError, LeaseLostError, QuotaExceededError, TooManyRequestsError, TransientError
+from pdd_operator.errors import (
+    ForbiddenError,
+    LeaseLostError,
+    NamespaceEndingError,
+    NotFoundError,
+    QuotaExceededError,
+    TooManyRequestsError,
+    TransientError,
+)
 from pdd_operator.kube.events import EventRecorder
 from pdd_operator.kube.kinds import Kind
 from pdd_operator.metrics import Metrics
@@ -320,6 +329,43 @@ def test_a_refusal_says_nothing_of_whether_a_secret_is_there(
     assert "apply Service/small-router" in cluster.writes
     assert not [what for what in cluster.writes if what.startswith("secret")]
     assert reconciled(cluster)[0] != "False"
+
+
+@pytest.mark.parametrize("lost", ["Service/small-router", "Deployment/small-router"])
+def test_a_namespace_that_is_being_deleted_is_left_alone_without_a_complaint(
+    cluster: FakeCluster, look: Callable[[], Done | Retry], lost: str
+) -> None:
+    """Its objects go one after the other, and nothing can be made there any more, not even an event."""
+    look()
+    ending = NamespaceEndingError("because it is being terminated", 403)
+    cluster.refuse = {f"dry-run {name}": ending for name in cluster.secrets}
+    cluster.refuse[f"apply {lost}"] = ending
+    del cluster.objects[name_of(cluster, *lost.split("/"))]
+    cluster.writes.clear()
+    with structlog.testing.capture_logs() as said:
+        assert look() == Done(calls=1)
+        assert looks_of_a_new_process(cluster)() == Done(calls=1), "which asks for Secrets first"
+    assert "status" not in cluster.writes
+    assert {line["log_level"] for line in said} == {"info"}
+
+
+def test_a_namespace_that_is_being_deleted_gets_no_events(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    cluster.refuse = {"event AppliedObjects": NamespaceEndingError("because it is being terminated", 403)}
+    with structlog.testing.capture_logs() as said:
+        assert isinstance(look(), Done)
+    assert {line["log_level"] for line in said} == {"info"}
+
+
+def test_an_object_that_went_while_it_was_looked_at_is_told_nothing(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    cluster.refuse = {"status": NotFoundError("not found", 404)}
+    with structlog.testing.capture_logs() as said:
+        assert isinstance(look(), Done)
+    assert not [what for what in cluster.writes if what.startswith("event")]
+    assert {line["log_level"] for line in said} == {"info"}
 
 
 def test_a_secret_that_has_no_room_is_said_and_everything_else_is_done(

@@ -14,6 +14,7 @@ from pdd_operator.errors import (
     ClusterError,
     ConflictError,
     ForbiddenError,
+    NamespaceEndingError,
     NotFoundError,
     QuotaExceededError,
     RefusedError,
@@ -80,6 +81,13 @@ def answer(status: int, reason: str = "", message: str = "said", **headers: str)
     return error
 
 
+def ending_namespace() -> ApiException:
+    error = answer(403, "Forbidden", "unable to create new content in namespace a because it is being terminated")
+    causes = [{"reason": "NamespaceTerminating", "message": "namespace a is being terminated"}]
+    error.body = json.dumps(json.loads(error.body) | {"details": {"causes": causes}})
+    return error
+
+
 CASES: list[tuple[Exception, type[ClusterError]]] = [
     (answer(404, "NotFound"), NotFoundError),
     (answer(410, "Gone"), NotFoundError),
@@ -88,6 +96,7 @@ CASES: list[tuple[Exception, type[ClusterError]]] = [
     (answer(401), ForbiddenError),
     (answer(403, "Forbidden"), ForbiddenError),
     (answer(403, "Forbidden", 'pods "x" is forbidden: exceeded quota: q'), QuotaExceededError),
+    (ending_namespace(), NamespaceEndingError),
     (answer(422, "Invalid"), RefusedError),
     (answer(400, "BadRequest"), RefusedError),
     (answer(429), TooManyRequestsError),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import urllib3
 from kubernetes.client.exceptions import ApiException
@@ -13,6 +14,7 @@ from pdd_operator.errors import (
     ClusterError,
     ConflictError,
     ForbiddenError,
+    NamespaceEndingError,
     NotFoundError,
     QuotaExceededError,
     RefusedError,
@@ -26,6 +28,7 @@ CLIENT_ERRORS = (ApiException, urllib3.exceptions.HTTPError, OSError, ValueError
 _MESSAGE_LENGTH = 1024
 _UNTYPED = ("failed to create typed patch object", "failed to convert new object")
 """How a 500 begins that says that a server-side apply has a field which its kind does not have, or of another type."""
+_NAMESPACE_ENDS = "NamespaceTerminating"
 _BY_STATUS: Mapping[int, Callable[[str, int], ClusterError]] = {
     401: ForbiddenError,
     404: NotFoundError,
@@ -38,7 +41,8 @@ def cluster_error(error: Exception, what: str) -> ClusterError:
     if not isinstance(error, ApiException):
         return TransientError(f"{what}: {type(error).__name__}: {error}"[:_MESSAGE_LENGTH])
     status = int(error.status or 0)
-    reason, message = _status_of(error)
+    answer = _status_of(error)
+    reason, message = answer.reason, answer.message
     text = f"{what}: {message}"[:_MESSAGE_LENGTH]
     if status == 429:
         return TooManyRequestsError(text, status, retry_after_of(error.headers))
@@ -48,6 +52,8 @@ def cluster_error(error: Exception, what: str) -> ClusterError:
         return TransientError(text, status, retry_after_of(error.headers))
     if status == 409:
         return AlreadyExistsError(text, status) if reason == "AlreadyExists" else ConflictError(text, status)
+    if status == 403 and _NAMESPACE_ENDS in answer.causes:
+        return NamespaceEndingError(text, status)
     if status == 403:
         return QuotaExceededError(text, status) if "exceeded quota" in message else ForbiddenError(text, status)
     return _BY_STATUS.get(status, RefusedError)(text, status)
@@ -65,13 +71,25 @@ def retry_after_of(headers: Mapping[str, str] | None) -> float | None:
     return None
 
 
-def _status_of(error: ApiException) -> tuple[str, str]:
-    """Reason and message of the ``Status`` object in the answer; whatever there is where it is none."""
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Of a ``Status`` object. ``causes``: their reasons."""
+
+    reason: str
+    message: str
+    causes: tuple[str, ...] = ()
+
+
+def _status_of(error: ApiException) -> _Answer:
+    """Whatever there is where the answer is no ``Status``."""
     body = error.body.decode("utf-8", "replace") if isinstance(error.body, bytes) else str(error.body or "")
     try:
         status = json.loads(body)
     except ValueError:
-        return "", body or str(error.reason or "")
+        return _Answer("", body or str(error.reason or ""))
     if not isinstance(status, dict):
-        return "", body
-    return str(status.get("reason", "")), str(status.get("message", "") or error.reason or "")
+        return _Answer("", body)
+    details = status.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    reasons = tuple(str(cause.get("reason")) for cause in causes or () if isinstance(cause, dict))
+    return _Answer(str(status.get("reason", "")), str(status.get("message", "") or error.reason or ""), reasons)

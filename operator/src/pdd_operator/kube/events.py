@@ -16,7 +16,7 @@ import structlog
 
 from pdd_operator.api import labels
 from pdd_operator.api.objects import Manifest
-from pdd_operator.errors import ClusterError, NotFoundError
+from pdd_operator.errors import ClusterError, NamespaceEndingError, NotFoundError
 from pdd_operator.observe.events import Event
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -51,10 +51,12 @@ class EventRecorder:
         self._written: OrderedDict[tuple[str, Event], _Written] = OrderedDict()
 
     def record(self, deployment: Manifest, event: Event) -> None:
-        """Writes it, or counts it up if it is a repeat."""
+        """Writes it, or counts it up if it is a repeat. A namespace that is being deleted gets none."""
         metadata = deployment["metadata"]
         try:
             self._record(deployment, event)
+        except NamespaceEndingError:
+            return
         except ClusterError as error:
             _log.warning(
                 "Could not write an event",
