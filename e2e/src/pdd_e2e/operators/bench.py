@@ -1,5 +1,7 @@
 """How the operator grows: 10 and then 100 PDDeployments applied at once, until every status is true. Run as a module; see `--help`.
 
+They are in one namespace, which the operator watches; or in several, and it watches the whole cluster.
+
 Prints time, API calls per object, memory and CPU time, and how they grow. Everything runs on this machine beside the operator (etcd, API server,
 controllers, the kubelet's stand-in), so times are upper bounds, while calls and memory are the operator's own.
 """
@@ -23,6 +25,7 @@ from pdd_e2e.operators.process import OperatorProcess
 
 _PASSED = {"preflight": json.dumps({"transport": "Socket", "reason": "Socket", "message": "sockets"})}
 _SETTLE_SECONDS = 3.0
+_NAMESPACES = 10
 _MIB = 1024 * 1024
 
 
@@ -41,12 +44,19 @@ class Result:
         return sum(self.calls.values()) / self.objects
 
 
-def measure(plane: LocalControlPlane, installation: Installation, objects: int, folder: Path, limit: float) -> Result:
-    """A new operator, a new namespace, `objects` PDDeployments at once."""
-    namespace = f"bench-{objects}"
-    plane.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    plane.wait_for_service_account(namespace)
-    deployments = Deployments(plane.api, namespace)
+def measure(
+    plane: LocalControlPlane,
+    installation: Installation,
+    objects: int,
+    folder: Path,
+    limit: float,
+    *,
+    cluster_wide: bool = False,
+) -> Result:
+    """A new operator, new namespaces, `objects` PDDeployments at once."""
+    places = [
+        _new_namespace(plane, f"bench-{objects}-{number}") for number in range(_NAMESPACES if cluster_wide else 1)
+    ]
     kubeconfig = plane.kubeconfig_for(service_account=installation.account)
     with OperatorProcess(
         kubeconfig,
@@ -56,30 +66,37 @@ def measure(plane: LocalControlPlane, installation: Installation, objects: int, 
         settings={
             "PDD_OPERATOR_LEASE_DURATION_SECONDS": "15",
             "PDD_OPERATOR_LEASE_RENEW_SECONDS": "5",
-            "PDD_OPERATOR_WATCH_NAMESPACES": namespace,
+            "PDD_OPERATOR_WATCH_NAMESPACES": "" if cluster_wide else places[0].namespace,
         },
     ) as operator:
         operator.wait_until_leader(60)
         since, began = plane.audit.position(), time.monotonic()
         for number in range(objects):
-            deployments.create(cpu_deployment(f"d{number:03d}"))
-        wait_for(lambda: _ready(deployments) == objects, limit, lambda: f"{_ready(deployments)} of {objects} are ready")
+            places[number % len(places)].create(cpu_deployment(f"d{number:03d}"))
+        wait_for(lambda: _ready(places) == objects, limit, lambda: f"{_ready(places)} of {objects} are ready")
         seconds = time.monotonic() - began
         time.sleep(_SETTLE_SECONDS)
+        there = {place.namespace for place in places}
         calls = [
             call
-            for call in plane.audit.calls(since=since, user=installation.user, namespace=namespace)
-            if call.verb != "watch"
+            for call in plane.audit.calls(since=since, user=installation.user)
+            if call.namespace in there and call.verb != "watch"
         ]
         return Result(
             objects, seconds, Counter(call.verb for call in calls), operator.memory_bytes(), _cpu_seconds(operator.pid)
         )
 
 
-def _ready(deployments: Deployments) -> int:
+def _new_namespace(plane: LocalControlPlane, name: str) -> Deployments:
+    plane.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    plane.wait_for_service_account(name)
+    return Deployments(plane.api, name)
+
+
+def _ready(places: list[Deployments]) -> int:
     """How many are Ready in their newest generation."""
     count = 0
-    for item in deployments.api.items(deployments.path):
+    for item in [item for place in places for item in place.api.items(place.path)]:
         conditions = item.get("status", {}).get("conditions", ())
         count += any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
     return count
@@ -113,6 +130,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench-operator", description=__doc__)
     parser.add_argument("--objects", type=int, nargs="+", default=[10, 100], help="how many at once, one run each")
     parser.add_argument("--limit-seconds", type=float, default=900.0, help="longest time of one run")
+    parser.add_argument(
+        "--cluster-wide",
+        action="store_true",
+        help=f"watch the whole cluster, and spread the objects over {_NAMESPACES} namespaces",
+    )
     arguments = parser.parse_args()
     results = []
     with (
@@ -123,7 +145,16 @@ def main() -> int:
         with FakeKubelet(plane.kubeconfig) as kubelet:
             kubelet.script({"app.kubernetes.io/part-of": "pdserve"}, Runs(init_messages=_PASSED))
             for objects in arguments.objects:
-                results.append(measure(plane, installation, objects, Path(folder), arguments.limit_seconds))
+                results.append(
+                    measure(
+                        plane,
+                        installation,
+                        objects,
+                        Path(folder),
+                        arguments.limit_seconds,
+                        cluster_wide=arguments.cluster_wide,
+                    )
+                )
                 print(report(results[-1:]), flush=True)
     print(report(results))
     return 0
