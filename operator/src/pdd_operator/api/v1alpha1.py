@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from pdd_operator.api.placement import Affinity, Toleration, TopologySpreadConstraint
-from pdd_operator.api.section import AnnotationMap, Bytes, LabelMap, ObjectName, Section
+from pdd_operator.api.section import AnnotationMap, LabelMap, ObjectName, Section
 from pdd_operator.api.volumes import Volume, VolumeMount
 
 
@@ -124,6 +124,7 @@ class ScalingMetric(StrEnum):
 _NO_BLANKS = r"^\S+$"
 
 ImageReference = Annotated[str, Field(min_length=1, max_length=512, pattern=_NO_BLANKS)]
+ImageName = Annotated[str, Field(min_length=1, max_length=512)]
 
 
 class HuggingFace(Section):
@@ -179,7 +180,7 @@ class EnvVar(Section):
 class Engine(Section):
     """What prefill and decode must share, hence not per role."""
 
-    image: ImageReference | None = None
+    image: ImageName | None = None
     image_pull_policy: ImagePullPolicy = ImagePullPolicy.IF_NOT_PRESENT
     image_pull_secret_names: Annotated[tuple[ObjectName, ...], Field(max_length=8)] = ()
     dtype: DType = DType.AUTO
@@ -224,8 +225,8 @@ class Autoscaling(Section):
 
 
 class ResourceList(Section):
-    cpu: Annotated[str, Field(max_length=16, pattern=r"^([0-9]{1,6}(\.[0-9]{1,3})?|[0-9]{1,9}m)$")] | None = None
-    memory: Bytes | None = None
+    cpu: Annotated[str, Field(max_length=16)] | None = None
+    memory: Annotated[str, Field(max_length=16)] | None = None
 
 
 class Resources(Section):
@@ -312,7 +313,7 @@ class RouterService(Section):
 
 class Router(Section):
     replicas: Annotated[int, Field(ge=0, le=64)] = 2
-    image: ImageReference | None = None
+    image: ImageName | None = None
     image_pull_policy: ImagePullPolicy = ImagePullPolicy.IF_NOT_PRESENT
     image_pull_secret_names: Annotated[tuple[ObjectName, ...], Field(max_length=8)] = ()
     conversation_ttl_seconds: Annotated[int, Field(alias="conversationTTLSeconds", ge=1, le=86_400)] = 450

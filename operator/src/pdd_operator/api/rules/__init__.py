@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pdd_operator.api.rules.deployment import check_between, check_model, check_name
 from pdd_operator.api.rules.engine import check_engine
 from pdd_operator.api.rules.pods import check_annotations, check_pod_template
-from pdd_operator.api.rules.problem import Problem, check_unique
+from pdd_operator.api.rules.problem import Problem, check_image, check_unique
 from pdd_operator.api.rules.roles import check_role
 from pdd_operator.api.v1alpha1 import Spec
 
@@ -36,6 +36,7 @@ def _check_parts(spec: Spec) -> Iterator[Problem]:
     yield from check_engine(spec.engine)
     yield from check_unique("spec.engine.env", [variable.name for variable in spec.engine.env])
     for field, secrets in (("engine", spec.engine), ("router", spec.router)):
+        yield from check_image(f"spec.{field}.image", secrets.image)
         yield from check_unique(f"spec.{field}.imagePullSecretNames", secrets.image_pull_secret_names)
     for name, role in (("prefill", spec.prefill), ("decode", spec.decode)):
         yield from check_role(f"spec.{name}", role)

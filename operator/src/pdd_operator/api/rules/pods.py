@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -17,6 +18,19 @@ _UNCONFINED: Final = (
     "container.seccomp.security.alpha.kubernetes.io",
     "io.kubernetes.cri-o.",
 )
+_QUANTITIES: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
+    "cpu": (
+        re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?|[0-9]{1,9}m"),
+        "a number of cores or of thousandths: `8`, `0.5` or `500m`",
+    ),
+    "memory": (
+        re.compile(
+            r"[0-9]{1,15}|[0-9]{1,9}(Ki|Mi|Gi|k|M|G)|[0-9]{1,6}(Ti|T)"
+            r"|[0-9]{1,6}\.(5|25|75)(Ki|Mi|Gi|Ti)|[0-9]{1,6}\.[0-9]{1,3}(k|M|G|T)"
+        ),
+        "a whole number of bytes as Kubernetes writes it: `512Mi`, `24Gi`, `1.5Gi`, `24G`; units are Ki, Mi, Gi, Ti, k, M, G and T",
+    ),
+}
 
 
 def check_pod_template(field: str, template: PodTemplate) -> Iterator[Problem]:
@@ -56,7 +70,10 @@ def _has_prefix(keys: Iterable[str], prefix: str) -> bool:
 
 
 def _check_resources(field: str, resources: Resources) -> Iterator[Problem]:
-    for name in ("cpu", "memory"):
-        request, limit = getattr(resources.requests, name), getattr(resources.limits, name)
-        if request is not None and limit is not None and quantity_of(request) > quantity_of(limit):
+    for name, (form, must) in _QUANTITIES.items():
+        given = {kind: getattr(getattr(resources, kind), name) for kind in ("requests", "limits")}
+        wrong = [kind for kind, value in given.items() if value is not None and not form.fullmatch(value)]
+        for kind in wrong:
+            yield Problem(f"{field}.{kind}.{name}", f"`{name}` must be {must}")
+        if not wrong and None not in given.values() and quantity_of(given["requests"]) > quantity_of(given["limits"]):
             yield Problem(f"{field}.requests.{name}", f"`requests.{name}` must be at most `limits.{name}`")

@@ -31,6 +31,16 @@ def check_unique(field: str, keys: Sequence[Any]) -> Iterator[Problem]:
             yield Problem(f"{field}[{index}]", f'must not repeat "{key}": every item must be another')
 
 
+def check_image(field: str, image: str | None) -> Iterator[Problem]:
+    """A reference as container runtimes take it, as far as a person mistypes it."""
+    if image is not None and re.search(r"\s", image, re.ASCII):
+        yield Problem(
+            field,
+            "`image` must be one reference without spaces, for example `registry.example/vllm:0.32.0`, or with a digest "
+            "`registry.example/vllm@sha256:…`",
+        )
+
+
 def check_keys(field: str, keys: Iterable[str]) -> Iterator[Problem]:
     """Keys of labels and annotations."""
     if not all(_is_qualified_name(key) for key in keys):
