@@ -31,7 +31,9 @@ def window_of(samples: Sequence[ReuseSample]) -> ReuseWindow:
     if not samples:
         return _EMPTY
     *earlier, newest = samples
-    alike = (sample for sample in earlier if sample.engines == newest.engines)
+    alike = (
+        one for one in earlier if (one.engines, one.engines_asked > 0) == (newest.engines, newest.engines_asked > 0)
+    )
     return ReuseWindow(next(alike, earlier[-1] if earlier else None), newest)
 
 

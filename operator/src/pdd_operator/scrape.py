@@ -120,13 +120,14 @@ async def sample_engines(pods: Sequence[Manifest], port: int = ENGINE_PORT) -> R
     answered = [(pod, counters) for pod, counters in zip(engines, read, strict=True) if counters is not None]
     prefill = [counters for pod, counters in answered if label_of(pod, ROLE) == Component.PREFILL]
     decode = [counters for pod, counters in answered if label_of(pod, ROLE) == Component.DECODE]
-    return add_up(prefill, decode, frozenset(_process(pod) for pod, _ in answered), datetime.now(UTC))
+    processes = frozenset(_process(pod) for pod, _ in answered)
+    return add_up(prefill, decode, processes, datetime.now(UTC), asked=len(engines))
 
 
 def add_up(
-    prefill: Sequence[Counters], decode: Sequence[Counters], engines: frozenset[str], taken_at: datetime
+    prefill: Sequence[Counters], decode: Sequence[Counters], engines: frozenset[str], taken_at: datetime, *, asked: int
 ) -> ReuseSample:
-    """One sample of many engines. Pure."""
+    """One sample of many engines, of ``asked`` ones. Pure."""
     refused: dict[str, float] = defaultdict(float)
     for counters in prefill:
         _add(refused, counters.by_label("vllm:pdd_claims_refused_total"))
@@ -138,6 +139,7 @@ def add_up(
     kept = sum(counters.of("vllm:pdd_retained_total") for counters in decode)
     return ReuseSample(
         taken_at=taken_at,
+        engines_asked=asked,
         engines_read=len(prefill) + len(decode),
         prefill_bytes_read=sum(counters.bytes_read for counters in prefill),
         decode_bytes_read=sum(counters.bytes_read for counters in decode),

@@ -29,7 +29,7 @@ from pdd_operator.observe.rollout import plan_rollout
 from pdd_operator.observe.status import compute_status
 
 P, D, R = Component.PREFILL, Component.DECODE, Component.ROUTER
-SAMPLE = ReuseSample(NOW, 4, 0.0, 0.0, 0.0, 0.0, 0.0, {}, 0.0, engines=frozenset("abcd"))
+SAMPLE = ReuseSample(NOW, 4, 4, 0.0, 0.0, 0.0, 0.0, 0.0, {}, 0.0, engines=frozenset("abcd"))
 GIB = float(1 << 30)
 
 

@@ -20,8 +20,10 @@ class ReuseSample:
     """
 
     taken_at: datetime
+    engines_asked: int
+    """How many were ready, and so had to answer."""
     engines_read: int
-    """How many engines answered."""
+    """How many did."""
     prefill_bytes_read: float
     decode_bytes_read: float
     prefill_tokens_read: float

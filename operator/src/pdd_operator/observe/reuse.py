@@ -136,8 +136,9 @@ def _differences(before: ReuseSample, after: ReuseSample) -> dict[str, float]:
 
 
 def _is_unreachable(window: ReuseWindow) -> bool:
+    """Twice there were engines to ask and none answered. While they start there are none."""
     samples = (window.before, window.after)
-    return all(sample is not None and sample.engines_read == 0 for sample in samples)
+    return all(sample is not None and sample.engines_asked and not sample.engines_read for sample in samples)
 
 
 def _verdict_of(previous: Condition | None) -> Finding | None:

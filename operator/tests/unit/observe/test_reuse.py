@@ -105,6 +105,16 @@ def test_unreachable_needs_engines_and_two_samples() -> None:
     assert judge(ReuseWindow(SAMPLE, none), MOVED) == MOVED
 
 
+def test_engines_that_were_not_ready_when_they_were_read_are_not_unreachable() -> None:
+    """Right after a start: two samples of nobody, and now they are ready."""
+    nobody: ReuseSample = replace(SAMPLE, engines_asked=0, engines_read=0, engines=frozenset())
+    silent = replace(nobody, engines_asked=4)
+    for starting in (ReuseWindow(nobody, nobody), ReuseWindow(nobody, silent)):
+        assert judge(starting).reason is Reason.NOT_OBSERVED
+        assert judge(starting, MOVED) == MOVED
+    assert judge(ReuseWindow(silent, silent)).reason is Reason.ENGINES_UNREACHABLE
+
+
 @pytest.mark.parametrize(
     "reason",
     [

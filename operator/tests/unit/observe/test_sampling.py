@@ -49,6 +49,13 @@ def test_a_window_is_of_the_same_engines_where_there_are_such_samples() -> None:
     assert window_of(taken(at(0, "ab"), at(30, "abc"))) == ReuseWindow(at(0, "ab"), at(30, "abc"))
 
 
+def test_silence_is_compared_with_silence_and_not_with_having_nobody_to_ask() -> None:
+    nobody, first, second = (
+        replace(at(30.0 * number, ""), engines_asked=min(number, 1), engines_read=0) for number in range(3)
+    )
+    assert window_of(taken(nobody, first, second)) == ReuseWindow(first, second)
+
+
 async def test_an_object_whose_engines_hang_keeps_no_other_waiting() -> None:
     told: asyncio.Queue[NamespacedName] = asyncio.Queue()
 

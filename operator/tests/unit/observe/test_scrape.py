@@ -96,7 +96,9 @@ def text(body: str) -> Handler:
 
 
 def test_claims_are_those_of_prefill_and_bytes_are_told_by_direction() -> None:
-    sample = add_up([parse_counters(CLAIM_PREFILL)], [parse_counters(CLAIM_PREFILL)], frozenset(), datetime.now(UTC))
+    sample = add_up(
+        [parse_counters(CLAIM_PREFILL)], [parse_counters(CLAIM_PREFILL)], frozenset(), datetime.now(UTC), asked=2
+    )
     assert (sample.engines_read, sample.prefill_bytes_read, sample.decode_bytes_read) == (2, 1530.0, 1530.0)
     assert (sample.decode_to_prefill_bytes_read, sample.prefill_tokens_read) == (1500.0, 900.0)
     assert (sample.claims_asked, sample.claims_empty, sample.claims_late) == (11.0, 3.0, 2.0)
@@ -105,7 +107,9 @@ def test_claims_are_those_of_prefill_and_bytes_are_told_by_direction() -> None:
 
 
 def test_without_claims_nixl_s_counters_count() -> None:
-    sample = add_up([parse_counters(NIXL_PREFILL)], [parse_counters(RETAIN_DECODE)], frozenset(), datetime.now(UTC))
+    sample = add_up(
+        [parse_counters(NIXL_PREFILL)], [parse_counters(RETAIN_DECODE)], frozenset(), datetime.now(UTC), asked=2
+    )
     assert (sample.prefill_bytes_read, sample.decode_to_prefill_bytes_read, sample.decode_bytes_read) == (
         700.0,
         700.0,
@@ -126,7 +130,7 @@ async def test_adds_up_the_ready_engines_alone(serve: Serve) -> None:
         pod(P, ordinal=4),
     )
     sample = await sample_engines(pods, port)
-    assert (sample.engines_read, sample.decode_to_prefill_bytes_read) == (2, 3000.0)
+    assert (sample.engines_asked, sample.engines_read, sample.decode_to_prefill_bytes_read) == (2, 2, 3000.0)
     assert sample.engines == {"uid-glm-prefill-c0ffee-0/0", "uid-glm-prefill-c0ffee-1/0"}
 
 
@@ -137,7 +141,8 @@ async def test_a_process_that_was_started_again_is_another_engine(serve: Serve) 
 
 
 async def test_no_engines_no_calls() -> None:
-    assert (await sample_engines(())).engines_read == 0
+    sample = await sample_engines(())
+    assert (sample.engines_asked, sample.engines_read) == (0, 0)
 
 
 async def hang(request: web.Request) -> web.StreamResponse:
@@ -225,7 +230,8 @@ async def test_a_bad_engine_did_not_answer_and_the_others_are_read(
 
 
 async def test_nobody_listens() -> None:
-    assert (await sample_engines((engine(P),), 9)).engines_read == 0
+    sample = await sample_engines((engine(P),), 9)
+    assert (sample.engines_asked, sample.engines_read) == (1, 0)
 
 
 @pytest.mark.parametrize(
