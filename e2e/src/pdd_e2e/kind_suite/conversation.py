@@ -48,23 +48,28 @@ class Turn:
 
 @dataclass(slots=True)
 class Conversation:
-    """With an `identity`, the router is told that turns belong together; without, it must see that by itself."""
+    """With an `identity`, the router is told that turns belong together; without, it must see that by itself.
+
+    `messages` that are given are somebody's history, which this conversation goes on with.
+    """
 
     url: str
     topic: str
     identity: str | None = None
     answer_tokens: int = 100
     messages: list[ChatCompletionMessageParam] = field(default_factory=list)
+    api_key: str = "none"
 
     def __post_init__(self) -> None:
-        self.messages.append({"role": "system", "content": f"{self.topic}. {_SYSTEM}"})
+        if not self.messages:
+            self.messages.append({"role": "system", "content": f"{self.topic}. {_SYSTEM}"})
 
     def ask(self, question: str, *, on_first_chunk: Callable[[], object] = lambda: None) -> Turn:
         """Raises openai.OpenAIError; never waits longer than its time limit. The history is kept only if an answer came whole."""
         asked: ChatCompletionMessageParam = {"role": "user", "content": question}
         began = time.monotonic()
         with openai.OpenAI(
-            base_url=f"{self.url}/v1", api_key="none", timeout=_TIMEOUT_SECONDS, max_retries=0
+            base_url=f"{self.url}/v1", api_key=self.api_key, timeout=_TIMEOUT_SECONDS, max_retries=0
         ) as client:
             answer = client.chat.completions.with_raw_response.create(
                 model="smollm2",
