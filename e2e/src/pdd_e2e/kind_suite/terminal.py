@@ -90,9 +90,9 @@ class Running:
         return self.output.read_text()
 
     def wait_for(self, pattern: str, *, timeout_seconds: float) -> None:
-        """Until what it says matches. Raises ClusterError with all of it if that does not happen in time, or it ends."""
+        """Until what it says matches, however its lines are wrapped. Raises ClusterError with all of it if that is late, or it ends."""
         deadline = time.monotonic() + timeout_seconds
-        while not re.search(pattern, self.said, re.DOTALL):
+        while not re.search(pattern, " ".join(self.said.split())):
             if time.monotonic() > deadline or self.process.poll() is not None:
                 raise ClusterError(f"{self.command} did not say {pattern!r} in {timeout_seconds:.0f} s:\n{self.said}")
             time.sleep(_LOOK_SECONDS)
