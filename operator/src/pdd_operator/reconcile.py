@@ -22,6 +22,7 @@ from pdd_operator.api.parse import InvalidSpecError, parse_deployment
 from pdd_operator.api.v1alpha1 import PDDeployment
 from pdd_operator.errors import (
     ClusterError,
+    ConflictError,
     LeaseLostError,
     NamespaceEndingError,
     NotFoundError,
@@ -131,6 +132,8 @@ class Reconciler:
             _log.info("Left alone, its namespace is being deleted")
             return "gone", Done()
         except TransientError as error:
+        except (ConflictError, NotFoundError):  # it changed or went while it was looked at
+            return "retried", Retry()
             _log.warning("Could not reconcile, the API server is not available", error=str(error))
             return "retried", Retry(at_least_seconds=error.retry_after_seconds or 0.0)
         except OperatorError as error:
@@ -146,9 +149,13 @@ class Reconciler:
             with self._lock:
                 self._memories.pop(key, None)
             return "gone", Done(gone=True)
-        if (other := other_operator(deployment, self._identity)) is not None:
+        if not (operator := operator_of(deployment)):
+            # Before anything else is written: of two operators that see a new object at once, one gets a conflict.
+            claimed = {**(deployment.get("status") or {}), "operator": self._identity}
+            deployment = self._cluster.apply_status(key, claimed, _version(deployment))
+        elif operator != self._identity:
             # Not even its status, which two would write in turns for ever.
-            self._events.record(deployment, left_to_another(other, self._identity))
+            self._events.record(deployment, left_to_another(operator, self._identity))
             return "left", Done()
         memory = self._memory(key, deployment["metadata"]["uid"])
         look = self._look(self._gather(key, deployment), memory)

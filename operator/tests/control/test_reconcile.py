@@ -15,6 +15,7 @@ from pdd_operator.api import labels
 from pdd_operator.api.names import NamespacedName, ObjectRef
 from pdd_operator.api.objects import ref_of
 from pdd_operator.errors import (
+    ConflictError,
     ForbiddenError,
     LeaseLostError,
     NamespaceEndingError,
@@ -55,6 +56,7 @@ class FakeCluster:
                 "namespace": "agents",
                 "uid": "uid-1",
                 "generation": 1,
+                "resourceVersion": "1",
                 "creationTimestamp": "2026-01-01T00:00:00Z",
             },
             "spec": copy.deepcopy(SPEC),
@@ -120,10 +122,14 @@ class FakeCluster:
         self.secrets.add(name)
         return is_new
 
-    def apply_status(self, key: NamespacedName, status: Mapping[str, Any]) -> Any:
-        self._write("status")
+    def apply_status(self, key: NamespacedName, status: Mapping[str, Any], of_version: str | None = None) -> Any:
+        metadata = self.deployment["metadata"]
+        if of_version is not None and of_version != metadata["resourceVersion"]:
+            raise ConflictError("it has changed", status=409)
+        self._write("claim" if of_version is not None else "status")
         self.deployment["status"] = copy.deepcopy(dict(status))
-        return self.deployment
+        metadata["resourceVersion"] += "1"
+        return copy.deepcopy(self.deployment)
 
     def create_event(self, namespace: str, event: Any) -> None:
         self._write(f"event {event['reason']}")
@@ -400,6 +406,21 @@ def test_an_operator_hands_over_to_the_one_that_the_annotation_names(
     cluster: FakeCluster, look: Callable[[], Done | Retry]
 ) -> None:
     look()
+def test_of_two_operators_that_see_a_new_object_at_once_one_acts(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    fresh = cluster.get_deployment(KEY)
+    look()
+    assert cluster.writes[0] == "claim", "before anything is made"
+    cluster.writes.clear()
+    other = looks_of_a_new_process(cluster, identity="elsewhere/pdd-operator")
+    live, cluster.get_deployment = cluster.get_deployment, lambda key: fresh  # type: ignore[method-assign]  # read before that
+    assert other() == Retry(calls=1)
+    cluster.get_deployment = live  # type: ignore[method-assign]
+    other()
+    assert cluster.writes == ["event LeftToAnother"]
+
+
     cluster.deployment["metadata"]["annotations"] = {labels.OPERATOR: "elsewhere/pdd-operator"}
     del cluster.objects[name_of(cluster, "Service", "router")]
     cluster.writes.clear()

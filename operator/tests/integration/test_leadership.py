@@ -99,6 +99,25 @@ def _who(call: Call) -> str:
     return call.user_agent.removeprefix("pdd-operator/").partition("_")[0]
 
 
+def test_two_releases_that_see_new_objects_at_once_share_none(world: World) -> None:
+    """Each object is one operator's from its first write on; which one's is chance, so there are some."""
+    objects = [f"small-{number}" for number in range(4)]
+    for name in objects:
+        world.deployments.create(cpu_deployment(name))
+    since = world.plane.audit.position()
+    for name, lease in (("first", "one"), ("second", "other")):
+        world.started(name, lease_name=lease)
+    for name in objects:
+        world.deployments.wait_for_condition(name, "Ready", timeout_seconds=60)
+    owners = {name: world.deployments.get(name)["status"]["operator"].rpartition("/")[2] for name in objects}
+    for call in world.writes(since):
+        if call.resource in ("events", "secrets") or call.code == 409:
+            continue
+        name = max((one for one in objects if call.name.startswith(one)), key=len)
+        assert {"one": "first", "other": "second"}[owners[name]] == _who(call), f"{_who(call)} wrote {call}"
+    assert {call.resource for call in world.writes(since) if call.code == 409} <= {"pddeployments/status"}
+
+
 def test_an_operator_of_another_release_leaves_the_object_alone(world: World) -> None:
     first = world.started("first")
     world.create_ready(cpu_deployment("small"))

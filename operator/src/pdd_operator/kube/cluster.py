@@ -59,8 +59,8 @@ class Cluster(Protocol):
     def create_secret(self, namespace: str, manifest: Manifest, *, dry_run: bool = False) -> bool:
         """False: a Secret of that name exists. ``dry_run``: only say whether it would be created."""
 
-    def apply_status(self, key: NamespacedName, status: Mapping[str, Any]) -> Manifest:
-        """Replaces what the operator wrote into ``status`` before."""
+    def apply_status(self, key: NamespacedName, status: Mapping[str, Any], of_version: str | None = None) -> Manifest:
+        """Replaces what the operator wrote into ``status`` before. ``of_version``: of the object, else ConflictError."""
 
     def create_event(self, namespace: str, event: Manifest) -> None:
         """A core/v1 Event."""
@@ -233,12 +233,12 @@ class KubeCluster:
             return False
         return True
 
-    def apply_status(self, key: NamespacedName, status: Mapping[str, Any]) -> Manifest:
+    def apply_status(self, key: NamespacedName, status: Mapping[str, Any], of_version: str | None = None) -> Manifest:
         kind = kinds.DEPLOYMENT
         body = {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
-            "metadata": {"name": key.name, "namespace": key.namespace},
+            "metadata": {"name": key.name, "namespace": key.namespace, **condition},
             "status": dict(status),
         }
         path = self._resource(kind).path(name=key.name, namespace=key.namespace) + "/status"
@@ -251,6 +251,7 @@ class KubeCluster:
             path,
             body=body,
             content_type="application/apply-patch+yaml",
+        condition = {} if of_version is None else {"resourceVersion": of_version}
             field_manager=labels.FIELD_MANAGER,
             force_conflicts=True,
         )

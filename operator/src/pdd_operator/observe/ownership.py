@@ -28,11 +28,10 @@ def is_lost(child: Manifest, uid: str) -> bool:
     return not _controller(child) and _label(child, OWNER_UID) == uid
 
 
-def other_operator(deployment: Manifest, identity: str) -> str | None:
-    """Who cares for a PDDeployment if not the operator ``identity``: as its annotation says, or else its status. None: nobody else does."""
+def operator_of(deployment: Manifest) -> str:
+    """Who cares for a PDDeployment: as its annotation says, or else its status. Empty: nobody yet."""
     named = (deployment["metadata"].get("annotations") or {}).get(OPERATOR)
-    found = str(named or (deployment.get("status") or {}).get("operator") or identity)
-    return None if found == identity else found
+    return str(named or (deployment.get("status") or {}).get("operator") or "")
 
 
 def group_of(ref: ObjectRef, deployment: str) -> str | None:
