@@ -1,19 +1,26 @@
-"""What a node runs in engine pods, as fake engines: one behind the address of each pod that has one, alive as long as its pod is there."""
+"""What a node runs in engine pods, as fake engines: one behind the address of each pod that has one.
+
+It lives as long as its pod is there. One whose pod is being deleted drains, as by the operator's preStop hook: it goes, and its pod, once it
+has had nothing to do for a while, which is once routers have noticed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+import time
 from types import TracebackType
 from typing import Any, Self
 
 from pdd_cli.local.ports import free_ports
 from pdd_e2e.control_plane.api import Json
-from pdd_e2e.control_plane.errors import ControlPlaneError
+from pdd_e2e.control_plane.errors import ApiError, ControlPlaneError
 from pdd_e2e.fake_engine import FakeEngine, FakeFabric
 from pdd_e2e.operators.deployments import Deployments
 
 LOOK_SECONDS = 0.1
+IDLE_SECONDS = 1.0
 _STOP_SECONDS = 15.0
 _CLAIM_PORT = 6600
 _ROLES = {"prefill": "Prefill", "decode": "Decode"}
@@ -30,6 +37,7 @@ class PodEngines:
         self._fabric = FakeFabric()
         self._running: dict[str, FakeEngine] = {}
         self._known: dict[str, FakeEngine] = {}
+        self._busy_at: dict[str, float] = {}
         self._stop = threading.Event()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._guarded, name="pod-engines", daemon=True)
@@ -80,12 +88,28 @@ class PodEngines:
                 there = {pod["metadata"]["uid"]: pod for pod in pods}
                 for uid in self._running.keys() - there.keys():
                     await self._running.pop(uid).kill()
-                for uid in there.keys() - self._running.keys():
-                    await self._start(uid, there[uid])
+                for uid, pod in there.items():
+                    if "deletionTimestamp" in pod["metadata"]:
+                        await self._drain(uid, pod)
+                    elif uid not in self._running:
+                        await self._start(uid, pod)
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
             for engine in self._running.values():
                 await engine.kill()
+
+    async def _drain(self, uid: str, pod: Json) -> None:
+        engine, now = self._running.get(uid), time.monotonic()
+        if engine is not None:
+            if engine.running or engine.waiting:
+                self._busy_at[uid] = now
+            if now - self._busy_at.setdefault(uid, now) < IDLE_SECONDS:
+                return
+            await self._running.pop(uid).kill()
+        path = f"/api/v1/namespaces/{self._deployments.namespace}/pods/{pod['metadata']['name']}"
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
+        with contextlib.suppress(ApiError):  # it is gone already
+            await asyncio.to_thread(self._deployments.api.delete, path, options)
 
     async def _start(self, uid: str, pod: Json) -> None:
         labels, address = pod["metadata"]["labels"], pod.get("status", {}).get("podIP")

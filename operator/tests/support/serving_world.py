@@ -15,8 +15,9 @@ from pdd_e2e.operators.deployments import cpu_deployment, wait_for
 from pdd_e2e.operators.router_process import RouterProcess
 
 NAME = "small"
-DRAIN_SECONDS = 2.0
-REPLACED_SECONDS = 20.0
+DRAIN_SECONDS = 30.0
+"""A pod that drains goes before, as soon as its engine is idle."""
+REPLACED_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,11 @@ def serving(world: World, replicas: int) -> Iterator[Serving]:
             router.kill()
 
 
-def lose_a_pair(service: Serving) -> list[str]:
-    """A prefill engine dies with its node, a decode engine is deleted and drains; the uids of the pods in their place."""
+def lose_a_pair(service: Serving, *, drained: bool = True) -> list[str]:
+    """A prefill engine dies with its node, a decode engine is deleted and, if ``drained``, drains; the uids of the pods in their place."""
     prefill, decode = service.pods("prefill")[0], service.pods("decode")[0]
     service.delete(prefill, at_once=True)
-    service.delete(decode, at_once=False)
+    service.delete(decode, at_once=not drained)
     return [service.replacement(pod) for pod in (prefill, decode)]
 
 

@@ -59,7 +59,7 @@ class Traffic:
                     text, cached = self._ask(messages, stream=(number + user) % 2 == 0, session=f"{user}-{number}")
                 except (OSError, http.client.HTTPException, ValueError, LookupError) as error:
                     with self._lock:
-                        self.failures.append(f"user {user}, turn {turn}: {error!r}")
+                        self.failures.append(f"user {user}, turn {turn}: {_described(error, began)}")
                     break
                 with self._lock:
                     self.answered += 1
@@ -90,6 +90,11 @@ class Traffic:
         chunks = [json.loads(event) for event in events]
         deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
         return _checked("".join(delta.get("content") or "" for delta in deltas)), _cached(chunks[-1])
+
+
+def _described(error: Exception, began: float) -> str:
+    told = error.partial[-500:] if isinstance(error, http.client.IncompleteRead) else b""
+    return f"after {time.monotonic() - began:.1f} s: {error!r} {told!r}"
 
 
 def _checked(text: str) -> str:
