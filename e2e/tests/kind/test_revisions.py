@@ -25,8 +25,9 @@ ROLLBACK_SECONDS = 60.0
 SURGE_SECONDS = 180.0
 IN_PLACE_SECONDS = 180.0
 ENGINES_SECONDS = 150.0
-LONG_ANSWER_TOKENS = 300
+LONG_ANSWER_TOKENS = 200
 REFUSAL_SECONDS = 5.0
+LOOK_SECONDS = 1.0
 PAUSE = "pdserve.io/reconcile=paused"
 ROLES = ("prefill", "decode")
 
@@ -79,6 +80,7 @@ def test_a_change_of_the_router_touches_no_engine(rolled: LiveDeployment) -> Non
         routers |= set(rolled.pods("router"))
         assert engine_uids(rolled) == before
         assert revision(rolled) == group
+    wait_until(lambda: len(rolled.pods("router")) == 1, "the end of former routers", 30)
     with rolled.router_url() as url:
         assert Conversation(url, "After the router", answer_tokens=8).ask(QUESTIONS[0]).text
 
@@ -171,7 +173,7 @@ def test_in_place_never_has_more_engines_than_wanted_and_says_that_it_interrupts
     stop = Event()
 
     def look() -> None:
-        while not stop.wait(0.5):
+        while not stop.wait(LOOK_SECONDS):
             for role in ROLES:
                 counts[role].add(len(rolled.pods(role)))
             told.update((name, item["status"], item["reason"]) for name, item in rolled.conditions().items())
