@@ -36,7 +36,7 @@ from pdd_operator.metrics import Metrics
 from pdd_operator.observe.events import Event, claim_key_replaced, events_between, left_to_another, secret_found
 from pdd_operator.observe.observed import Observed, ReuseWindow
 from pdd_operator.observe.outcome import Failure, ReconcileOutcome, RolloutPlan
-from pdd_operator.observe.ownership import other_operator
+from pdd_operator.observe.ownership import operator_of
 from pdd_operator.observe.rollout import plan_rollout
 from pdd_operator.observe.status import compute_status
 from pdd_operator.plan import Plan, plan
@@ -131,9 +131,9 @@ class Reconciler:
         except NamespaceEndingError:
             _log.info("Left alone, its namespace is being deleted")
             return "gone", Done()
-        except TransientError as error:
         except (ConflictError, NotFoundError):  # it changed or went while it was looked at
             return "retried", Retry()
+        except TransientError as error:
             _log.warning("Could not reconcile, the API server is not available", error=str(error))
             return "retried", Retry(at_least_seconds=error.retry_after_seconds or 0.0)
         except OperatorError as error:

@@ -402,10 +402,6 @@ def test_two_operators_do_not_fight_over_one_object(cluster: FakeCluster, look: 
     assert "apply Service/small-router" in cluster.writes, "the same installation takes it over without a word"
 
 
-def test_an_operator_hands_over_to_the_one_that_the_annotation_names(
-    cluster: FakeCluster, look: Callable[[], Done | Retry]
-) -> None:
-    look()
 def test_of_two_operators_that_see_a_new_object_at_once_one_acts(
     cluster: FakeCluster, look: Callable[[], Done | Retry]
 ) -> None:
@@ -421,6 +417,10 @@ def test_of_two_operators_that_see_a_new_object_at_once_one_acts(
     assert cluster.writes == ["event LeftToAnother"]
 
 
+def test_an_operator_hands_over_to_the_one_that_the_annotation_names(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    look()
     cluster.deployment["metadata"]["annotations"] = {labels.OPERATOR: "elsewhere/pdd-operator"}
     del cluster.objects[name_of(cluster, "Service", "router")]
     cluster.writes.clear()

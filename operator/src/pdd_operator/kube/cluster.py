@@ -235,6 +235,7 @@ class KubeCluster:
 
     def apply_status(self, key: NamespacedName, status: Mapping[str, Any], of_version: str | None = None) -> Manifest:
         kind = kinds.DEPLOYMENT
+        condition = {} if of_version is None else {"resourceVersion": of_version}
         body = {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
@@ -251,7 +252,6 @@ class KubeCluster:
             path,
             body=body,
             content_type="application/apply-patch+yaml",
-        condition = {} if of_version is None else {"resourceVersion": of_version}
             field_manager=labels.FIELD_MANAGER,
             force_conflicts=True,
         )
