@@ -62,7 +62,7 @@ def test_failures_are_counted_by_kind_and_wrong_words_named() -> None:
 
 
 def test_a_stream_runs_from_its_opening_to_its_attempt_s_end() -> None:
-    opened = {"kind": "opened", "user": "long-0", "began": 5.0, "receipt": {"decode": {"engine": "d-1"}}}
+    opened = {"kind": "opened", "user": "long-0", "began": 5.0, "decode": "d-1"}
     other = opened | {"began": 6.0}
     found = heard(opened, attempt(user="long-0", began=5.0), other)
     assert [(stream.began, stream.decode) for stream in found.running(LONG)] == [(6.0, "d-1")]

@@ -25,7 +25,7 @@ from pdd_e2e.kind_suite.traffic_plan import LONG
 from pdd_e2e.kind_suite.traffic_verdict import Attempt, Heard, failures, kinds, wrong
 
 USERS = 3
-GROWN_SECONDS = 200
+GROWN_SECONDS = 300
 BACK_SECONDS = 180
 QUIET_SECONDS = 60
 TOLD_SECONDS = 15
@@ -61,22 +61,18 @@ class Scene:
 def scene(small: LiveDeployment, say: Say) -> Iterator[Scene]:
     seed = os.environ.get("PDD_E2E_SEED") or secrets.token_hex(4)
     say(f"to do the same again: PDD_E2E_SEED={seed}")
-    try:
+    with arranged(small, routers=2) as keys:
         small.patch({"prefill": {"replicas": 2}, "decode": {"replicas": 2}})
-        with (
-            arranged(small, routers=2) as keys,
-            conversing(small, keys, {}, users=USERS, long_users=1) as traffic,
-        ):
-            small.wait("Ready", timeout_seconds=GROWN_SECONDS)
-            wait_for_engines(small, BACK_SECONDS)
-            traffic.wait_for_answers(4, timeout_seconds=60)
-            yield Scene(small, traffic, Harm(small), random.Random(seed))
-    finally:
-        small.patch({"prefill": {"replicas": 1}, "decode": {"replicas": 1}})
-        wait_until(
-            lambda: len(small.pods()) == 3, "the pods of the beginning", BACK_SECONDS, lambda: small("get", "pods")
-        )
-        small.wait("Ready", timeout_seconds=BACK_SECONDS)
+        try:
+            with conversing(small, keys, {}, users=USERS, long_users=1) as traffic:
+                small.wait("Ready", timeout_seconds=GROWN_SECONDS)
+                wait_for_engines(small, BACK_SECONDS)
+                traffic.wait_for_answers(4, timeout_seconds=90)
+                yield Scene(small, traffic, Harm(small), random.Random(seed))
+        finally:
+            small.patch({"prefill": {"replicas": 1}, "decode": {"replicas": 1}})
+    wait_until(lambda: len(small.pods()) == 3, "the pods of the beginning", BACK_SECONDS, lambda: small("get", "pods"))
+    small.wait("Ready", timeout_seconds=BACK_SECONDS)
 
 
 @pytest.mark.may_log(*ENGINE_DIED)
@@ -88,12 +84,12 @@ def test_without_operator_prefill_engines_die_and_nobody_notices(scene: Scene, s
     small.kubectl("--namespace", SYSTEM, "scale", OPERATOR, "--replicas=0")
     try:
         wait_until(lambda: not harm.operators(), "no operator", 30)
-        for kill in (harm.delete, harm.crash):
+        for kill, at in ((harm.delete, 0), (harm.crash, 1)):
             wait_for_engines(small, BACK_SECONDS)
-            victim = small.ready_pods("prefill")[0]
+            victim = small.ready_pods("prefill")[at]
             before = harm.life("prefill", victim)
             harm.wait_for_another_life(kill("prefill", victim), before)
-        scene.traffic.wait_for_answers(6, timeout_seconds=60)
+        scene.traffic.wait_for_answers(6, timeout_seconds=90)
     finally:
         small.kubectl("--namespace", SYSTEM, "scale", OPERATOR, "--replicas=2")
     small.kubectl("--namespace", SYSTEM, "rollout", "status", OPERATOR, "--timeout=60s", timeout_seconds=70)
@@ -103,7 +99,6 @@ def test_without_operator_prefill_engines_die_and_nobody_notices(scene: Scene, s
 
 
 @pytest.mark.may_log(*ENGINE_DIED)
-@pytest.mark.may_restart("decode", "prefill")
 def test_who_reads_a_stream_of_a_dying_decode_engine_is_told(scene: Scene, say: Say) -> None:
     """R9: a decode engine dies under a long stream: error event and close, no [DONE], in time; whoever waits is served by the other."""
     small, harm = scene.small, scene.harm
@@ -133,7 +128,7 @@ def test_a_router_dies_and_the_next_request_is_served(scene: Scene, say: Say) ->
     """One of two routers dies: its own streams end at once, nothing else; soon every request gets to the other."""
     since = time.time()
     fault = scene.harm.delete("router", scene.small.ready_pods("router")[0])
-    scene.traffic.wait_for_answers(6, timeout_seconds=60)
+    scene.traffic.wait_for_answers(6, timeout_seconds=90)
     wait_until(lambda: len(scene.small.ready_pods("router")) == 2, "two routers", 60)
     failed = [item for item in failures(scene.traffic.heard().attempts) if item.ended >= since]
     late = [item for item in failed if item.ended > fault.at + ENDPOINTS_SECONDS]
@@ -153,7 +148,7 @@ def test_restarts_with_grace_cut_nothing(scene: Scene, say: Say) -> None:
     small("rollout", "restart", f"statefulset/{decodes}")
     small("rollout", "status", f"deployment/{small.name}-router", "--timeout=120s", timeout_seconds=130)
     small("rollout", "status", f"statefulset/{decodes}", "--timeout=300s", timeout_seconds=310)
-    scene.traffic.wait_for_answers(3, timeout_seconds=60)
+    scene.traffic.wait_for_answers(3, timeout_seconds=90)
     after = small.uids()
     asked = since_then(scene.traffic.heard(), since)
     say(f"{len(asked)} answers during restarts of {time.time() - since:.0f} s: {dict(kinds(asked))}")
@@ -184,7 +179,7 @@ def test_afterwards_everything_is_as_before(scene: Scene, say: Say) -> None:
     scene.small.wait("Ready", timeout_seconds=BACK_SECONDS)
     wait_for_engines(scene.small, BACK_SECONDS)
     say(f"Ready {time.monotonic() - began:.0f} s after the last kill")
-    scene.traffic.wait_for_answers(4, timeout_seconds=60)
+    scene.traffic.wait_for_answers(4, timeout_seconds=90)
     heard = scene.traffic.stop()
     report(scene, heard, say)
     assert wrong(heard) == []

@@ -116,10 +116,17 @@ def _is_ready(pod: dict[str, Any]) -> bool:
     return any(item["type"] == "Ready" and item["status"] == "True" for item in pod["status"].get("conditions", []))
 
 
-def wait_until(met: Callable[[], bool], what: str, timeout_seconds: float, describe: Callable[[], str] = str) -> None:
+def wait_until(
+    met: Callable[[], bool],
+    what: str,
+    timeout_seconds: float,
+    describe: Callable[[], str] = str,
+    *,
+    poll_seconds: float = _POLL_SECONDS,
+) -> None:
     """Raises ClusterError with what `describe` says if `met` is not true in time."""
     deadline = time.monotonic() + timeout_seconds
     while not met():
         if time.monotonic() > deadline:
             raise ClusterError(f"{what} did not come within {timeout_seconds:.0f} s: {describe()}")
-        time.sleep(_POLL_SECONDS)
+        time.sleep(poll_seconds)

@@ -23,6 +23,7 @@ POD = "traffic"
 _KEYS_SECRET = "traffic-keys"  # noqa: S105  # a name
 _READY_SECONDS = 150
 _END_SECONDS = 120
+_POLL_SECONDS = 2.0  # each look takes the machine a good part of a second
 _DEADLINE_SECONDS = 1800.0
 _STOPS = "import os, signal; os.kill(1, signal.SIGTERM)"
 _RESTRICTED = {
@@ -57,7 +58,10 @@ class Traffic:
             found[:] = [self.heard()]
             return met(found[0])
 
-        wait_until(is_met, what, timeout_seconds, lambda: str(found[0].attempts[-3:]) if found else "nothing was heard")
+        def last() -> str:
+            return str(found[0].attempts[-3:]) if found else "nothing was heard"
+
+        wait_until(is_met, what, timeout_seconds, last, poll_seconds=_POLL_SECONDS)
         return found[0]
 
     def wait_for_answers(self, number: int, *, timeout_seconds: float) -> Heard:

@@ -210,8 +210,9 @@ async def ask(world: World, session: aiohttp.ClientSession, dialogue: dict[str, 
                 if response.status != 200:
                     await _refused(response, attempt)
                     return
-                attempt.receipt = json.loads(response.headers["X-PDD-Receipt"])
-                say("opened", {"user": attempt.user, "began": attempt.began, "receipt": attempt.receipt})
+                receipt = json.loads(response.headers["X-PDD-Receipt"])
+                attempt.receipt, decode = receipt, receipt["decode"]["engine"]
+                say("opened", {"user": attempt.user, "began": attempt.began, "decode": decode})
                 await _read(response, attempt)
         attempt.outcome = outcome_of(attempt)
     except TimeoutError:

@@ -95,7 +95,7 @@ def parse(lines: Iterable[str], known: Answers) -> Heard:
         if kind == "attempt":
             attempts.append(Attempt(**value))
         elif kind == "opened":
-            opened.append(Opened(value["user"], value["began"], value["receipt"]["decode"]["engine"]))
+            opened.append(Opened(**value))
         elif kind == "reference":
             answers.setdefault(value["dialogue"], []).append({"text": value["text"], "sure": value["sure"]})
         else:
