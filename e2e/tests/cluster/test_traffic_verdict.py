@@ -9,7 +9,7 @@ import pytest
 
 from pdd_e2e.kind_suite.faults import How, Standing, draw
 from pdd_e2e.kind_suite.traffic_plan import LONG, dialogues, make_keys, plan
-from pdd_e2e.kind_suite.traffic_verdict import failures, is_right, kinds, parse, reuse, wrong
+from pdd_e2e.kind_suite.traffic_verdict import Reuse, failures, is_right, kinds, parse, reuse, wrong
 
 SURE = {"text": "Rome is old", "sure": "Rome is old"}
 NEAR = {"text": "Rome is old", "sure": "Rome is"}
@@ -95,10 +95,10 @@ def test_reuse_is_counted_against_own_caches_and_against_none() -> None:
         attempt(turn=3, ended=6.0, receipt={"prefill": None, "decode": {"engine": "d-0"}}),
     ]
     found = reuse(heard(*turns).attempts)
-    assert (found.turns, found.prompt, found.handed_over, found.read_over) == (3, 600, 2, 2)
-    assert found.computed == 100 + 104 + 108
-    assert found.own_cache_only == 100 + 200 + (300 - 96)
-    assert "52 %" in found.table()
+    assert found.all == Reuse(3, 600, 100 + 104 + 108, 100 + 200 + (300 - 96))
+    assert found.handed_over == Reuse(2, 500, 104 + 108, 200 + (300 - 96))
+    assert found.read_over == 2
+    assert "312 (52 %)" in found.table()
 
 
 def test_plans_have_a_key_for_each_conversation_and_one_for_references() -> None:

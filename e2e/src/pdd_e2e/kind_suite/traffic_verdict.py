@@ -137,55 +137,65 @@ def failures(attempts: Iterable[Attempt]) -> list[Attempt]:
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Prompt tokens of turns that a prefill engine took, and how many of them were computed: as it was; had each engine its own cache only;
-    had there been no cache. `handed_over`: turns taken by another prefill engine than the turn before; `read_over`: those that read."""
+    """Prompt tokens of turns that a prefill engine took, and how many of them were computed: as it was; had each engine its own cache only."""
 
-    turns: int
-    prompt: int
-    computed: int
-    own_cache_only: int
-    handed_over: int
+    turns: int = 0
+    prompt: int = 0
+    computed: int = 0
+    own_cache_only: int = 0
+
+    def __add__(self, other: "Reuse") -> "Reuse":
+        return Reuse(
+            self.turns + other.turns,
+            self.prompt + other.prompt,
+            self.computed + other.computed,
+            self.own_cache_only + other.own_cache_only,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseReport:
+    """`all` turns; those `handed_over`: taken by another prefill engine than the turn before; of these `read_over` read from another engine."""
+
+    all: Reuse
+    handed_over: Reuse
     read_over: int
 
     def table(self) -> str:
         """For people."""
+        columns = (self.all, self.handed_over)
         rows = [
-            ("prefill turns", self.turns, ""),
-            ("taken by another prefill engine than the turn before", self.handed_over, ""),
-            ("... of which read the history from another engine", self.read_over, ""),
-            ("prompt tokens", self.prompt, "100 %"),
-            ("computed without any cache", self.prompt, "100 %"),
-            (
-                "computed with each engine's own cache only",
-                self.own_cache_only,
-                _percent(self.own_cache_only, self.prompt),
-            ),
-            ("computed with reuse", self.computed, _percent(self.computed, self.prompt)),
+            ("prefill turns", [str(item.turns) for item in columns]),
+            ("prompt tokens (all computed, without any cache)", [str(item.prompt) for item in columns]),
+            ("computed, had each engine its own cache only", [_share(i.own_cache_only, i.prompt) for i in columns]),
+            ("computed with reuse between engines", [_share(i.computed, i.prompt) for i in columns]),
         ]
-        return "\n".join(f"{name:<55} {number:>8} {share:>6}" for name, number, share in rows)
+        lines = [f"{name:<50} {first:>15} {second:>15}" for name, (first, second) in rows]
+        head = f"{'':<50} {'all':>15} {'handed over':>15}"
+        return "\n".join(
+            [head, *lines, f"of {self.handed_over.turns} turns handed over, {self.read_over} read their history"]
+        )
 
 
-def reuse(attempts: Sequence[Attempt]) -> Reuse:
+def reuse(attempts: Sequence[Attempt]) -> ReuseReport:
     """From receipts. What an engine's own cache would have held is the longest prompt of the conversation that it took before, in whole blocks."""
-    turns = prompt = computed = own = handed = read = 0
+    total, handed, read = Reuse(), Reuse(), 0
     held: dict[tuple[int, str], int] = {}
     latest: dict[int, str] = {}
     for attempt in sorted(attempts, key=lambda item: item.ended):
         leg = (attempt.receipt or {}).get("prefill")
         if attempt.outcome != "Whole" or not leg or leg["local_tokens"] is None:
             continue
-        place = (attempt.conversation, attempt.prefill)
-        turns += 1
-        prompt += leg["prompt_tokens"]
-        computed += leg["prompt_tokens"] - leg["local_tokens"] - leg["read_tokens"]
-        own += leg["prompt_tokens"] - held.get(place, 0)
+        place, prompt = (attempt.conversation, attempt.prefill), int(leg["prompt_tokens"])
+        turn = Reuse(1, prompt, prompt - leg["local_tokens"] - leg["read_tokens"], prompt - held.get(place, 0))
+        total += turn
         if latest.get(attempt.conversation, attempt.prefill) != attempt.prefill:
-            handed += 1
+            handed += turn
             read += leg["read_tokens"] > 0
-        held[place] = max(held.get(place, 0), leg["prompt_tokens"] // _BLOCK * _BLOCK)
+        held[place] = max(held.get(place, 0), prompt // _BLOCK * _BLOCK)
         latest[attempt.conversation] = attempt.prefill
-    return Reuse(turns, prompt, computed, own, handed, read)
+    return ReuseReport(total, handed, read)
 
 
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else ""
+def _share(part: int, whole: int) -> str:
+    return f"{part} ({100 * part / whole:.0f} %)" if whole else "0"
