@@ -77,7 +77,7 @@ def _list_differs(desired: Sequence[Any], live: Any, path: tuple[str, ...]) -> s
     if not isinstance(live, list):
         return ".".join(path)
     keys = _list_keys(path, desired)
-    if keys is not None:
+    if keys is not None and _tells_apart(desired, keys):
         return _keyed_differs(desired, live, keys, path)
     if len(desired) != len(live):
         return ".".join(path)
@@ -91,7 +91,7 @@ def _keyed_differs(
     desired: Sequence[Any], live: Sequence[Any], keys: tuple[tuple[str, Any], ...], path: tuple[str, ...]
 ) -> str | None:
     """Every desired item must be there, and the desired ones in their order: that of init containers and variables matters."""
-    places = {_key_of(item, keys): place for place, item in enumerate(live) if isinstance(item, Mapping)}
+    places = {_key_of(item, keys): place for place, item in enumerate(live) if _tells_apart([item], keys)}
     last = -1
     for item in desired:
         key = _key_of(item, keys)
@@ -113,6 +113,15 @@ def _list_keys(path: tuple[str, ...], items: Sequence[Any]) -> tuple[tuple[str, 
         elif all(isinstance(item, Mapping) and "containerPort" in item for item in items):
             name = "containerPorts"
     return _LIST_KEYS.get(name)
+
+
+def _tells_apart(items: Sequence[Any], keys: tuple[tuple[str, Any], ...]) -> bool:
+    """Whether each is a mapping with a key of its own, as the API server stores them. What a user wrote need not be."""
+    if not all(isinstance(item, Mapping) for item in items):
+        return False
+    found = [_key_of(item, keys) for item in items]
+    simple = all(isinstance(part, str | int | None) for key in found for part in key)
+    return simple and len(set(found)) == len(found)
 
 
 def _key_of(item: Mapping[str, Any], keys: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:

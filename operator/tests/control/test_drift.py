@@ -122,13 +122,25 @@ def test_true_is_not_one() -> None:
     assert first_drift({"a": True}, {"a": 1}) == "a"
 
 
+@pytest.mark.parametrize(
+    "items",
+    [[None], [1, "a"], [{"name": ["unhashable"]}], [{"name": "same", "value": "1"}, {"name": "same", "value": "2"}]],
+)
+def test_a_list_without_proper_keys_is_compared_by_position(items: list[Any]) -> None:
+    manifest = {"spec": {"env": items}}
+    assert first_drift(manifest, manifest) is None
+    assert first_drift(manifest, {"spec": {"env": [*items, {"name": "more"}]}}) == "spec.env"
+    assert first_drift({"spec": {"env": [{"name": "a"}]}}, manifest) == "spec.env.a"
+
+
+_FIELD = st.text(max_size=5) | st.sampled_from(["env", "ports", "volumes", "name", "containerPort", "cpu"])
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_FIELD, inner, max_size=3),
     max_leaves=20,
 )
 
 
-@given(st.dictionaries(st.text(max_size=5), _JSON, max_size=4))
+@given(st.dictionaries(_FIELD, _JSON, max_size=4))
 def test_an_object_does_not_differ_from_itself(manifest: dict[str, Any]) -> None:
     assert first_drift(manifest, deepcopy(manifest)) is None
