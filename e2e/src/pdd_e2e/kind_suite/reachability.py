@@ -75,7 +75,7 @@ class Spot:
 
 
 def running_spots(kubectl: Kubectl, namespace: str, selector: str, timeout_seconds: int) -> dict[str, Spot]:
-    """Pods with a selector ("": all) once each of them runs; by name. Raises ClusterError."""
+    """Pods with a selector once each of them runs; by name. Raises ClusterError."""
     chosen = ("--namespace", namespace, "pods", f"--selector={selector}")
     running = ("wait", "--for=jsonpath={.status.phase}=Running", f"--timeout={timeout_seconds}s")
     kubectl(*running, *chosen, timeout_seconds=timeout_seconds + 10)
