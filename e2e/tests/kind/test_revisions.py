@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Event, Thread
+from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import pytest
@@ -191,32 +192,21 @@ def only_pairs_of(small: LiveDeployment, turns: list[Turn], groups: set[str]) ->
 def test_in_place_never_has_more_engines_than_wanted_and_says_that_it_interrupts(rolled: LiveDeployment) -> None:
     """Back to the sample's revision in place: never a second engine of a role; users are told 503 and when to come again, and are served."""
     old, router = revision(rolled), set(rolled.pods("router"))
-    counts: dict[str, set[int]] = {role: set() for role in ROLES}
-    told: set[tuple[str, str, str]] = set()
-    stop = Event()
-
-    def look() -> None:
-        while not stop.wait(LOOK_SECONDS):
-            for role in ROLES:
-                counts[role].add(len(rolled.pods(role)))
-            told.update((name, item["status"], item["reason"]) for name, item in rolled.conditions().items())
-
-    watching = Thread(target=look, daemon=True)
-    with rolled.router_url() as url, talking(url, ["Grace"], patient=True) as traffic:
-        watching.start()
-        try:
-            applied(rolled, {"rollout": {"strategy": "InPlace"}})
-            wait_until(lambda: revision(rolled) != old, "another revision", 15)
-            rolled.wait("Ready", timeout_seconds=ENGINES_SECONDS)
-            served = len(traffic.turns)
-            wait_until(lambda: len(traffic.turns) > served + 1, "answers of the new engines", 30)
-        finally:
-            stop.set()
-            watching.join()
+    with (
+        rolled.router_url() as url,
+        looking(rolled) as seen,
+        talking(url, ["Grace"], patient=True) as traffic,
+    ):
+        applied(rolled, {"rollout": {"strategy": "InPlace"}})
+        wait_until(lambda: revision(rolled) != old, "another revision", 15)
+        rolled.wait("Ready", timeout_seconds=ENGINES_SECONDS)
+        served = len(traffic.turns)
+        wait_until(lambda: len(traffic.turns) > served + 1, "answers of the new engines", 60)
     new = revision(rolled)
-    assert all(max(seen) == 1 for seen in counts.values()), "terminating engines count, too"
-    assert ("Reconciled", "Unknown", "RollingOut") in told and ("Ready", "False") in {item[:2] for item in told}
-    assert {("PrefillAvailable", "False"), ("DecodeAvailable", "False")} <= {item[:2] for item in told}
+    assert seen.most_engines == dict.fromkeys(ROLES, 1), "those on their way out count, too"
+    assert ("Reconciled", "Unknown", "RollingOut") in seen.conditions
+    told = {(kind, truth) for kind, truth, _ in seen.conditions}
+    assert {("Ready", "False"), ("PrefillAvailable", "False"), ("DecodeAvailable", "False")} <= told
     assert traffic.refusals, "one engine of a role: there is an interruption, as documented"
     assert max(refusal.seconds for refusal in traffic.refusals) < REFUSAL_SECONDS
     assert all(refusal.retry_after_seconds is not None for refusal in traffic.refusals)
@@ -224,6 +214,37 @@ def test_in_place_never_has_more_engines_than_wanted_and_says_that_it_interrupts
     assert set(rolled.pods("router")) == router
     assert [group["revision"] for group in status(rolled)["groups"]] == [new]
     assert not _of_group(rolled, old)
+
+
+@dataclass(slots=True)
+class Seen:
+    """Of a deployment over a time: the most engines of each role that were there at once, and all conditions with their reasons."""
+
+    most_engines: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    conditions: set[tuple[str, str, str]] = field(default_factory=set)
+
+    def look(self, small: LiveDeployment) -> None:
+        for role in ROLES:
+            self.most_engines[role] = max(self.most_engines[role], len(small.pods(role)))
+        self.conditions |= {(kind, item["status"], item["reason"]) for kind, item in small.conditions().items()}
+
+
+@contextmanager
+def looking(small: LiveDeployment) -> Iterator[Seen]:
+    """Again and again while the block runs."""
+    seen, stop = Seen(), Event()
+
+    def look() -> None:
+        while not stop.wait(LOOK_SECONDS):
+            seen.look(small)
+
+    with ThreadPoolExecutor(1) as pool:
+        going = pool.submit(look)
+        try:
+            yield seen
+        finally:
+            stop.set()
+        going.result()
 
 
 def _of_group(small: LiveDeployment, group: str) -> list[str]:
