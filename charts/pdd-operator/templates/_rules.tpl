@@ -39,5 +39,5 @@
   verbs: [create, delete, get, list, patch, watch]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create, list, patch]
 {{- end -}}

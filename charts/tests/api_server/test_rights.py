@@ -69,6 +69,14 @@ def everything_it_does(world: World, wait: Callable[[Callable[[], bool], str], N
     world.change("probe", engine={"blockSize": 32})
     wait(partial(world.is_done, "probe"), "the rollout")
     world.remove("probe")
+    world.create("refused", prefill={"accelerator": {"type": "CPU"}, "podTemplate": {"priorityClassName": "missing"}})
+    wait(partial(tells_why, world, "refused"), "why its pods are refused")
+    world.remove("refused")
+
+
+def tells_why(world: World, name: str) -> bool:
+    conditions = world.get(name).get("status", {}).get("conditions", ())
+    return any("`spec.prefill.podTemplate.priorityClassName` names it" in one["message"] for one in conditions)
 
 
 def is_gone(api: KubeApi, path: str) -> bool:

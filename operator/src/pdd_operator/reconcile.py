@@ -37,6 +37,7 @@ from pdd_operator.observe.events import Event, claim_key_replaced, events_betwee
 from pdd_operator.observe.observed import Observed, ReuseWindow
 from pdd_operator.observe.outcome import Failure, ReconcileOutcome, RolloutPlan
 from pdd_operator.observe.ownership import operator_of
+from pdd_operator.observe.refusals import sets_without_pods
 from pdd_operator.observe.rollout import plan_rollout
 from pdd_operator.observe.status import compute_status
 from pdd_operator.plan import Plan, plan
@@ -171,13 +172,10 @@ class Reconciler:
 
     def _gather(self, key: NamespacedName, deployment: Manifest) -> Observed:
         began = self._clocks.monotonic()
-        observed = Observed(
-            deployment=deployment,
-            children=self._cluster.list_children(key),
-            pods=self._cluster.list_pods(key),
-            reuse=self._reuse(key),
-            now=self._clocks.now(),
-        )
+        children = self._cluster.list_children(key)
+        refusals = {ref: self._cluster.last_refusal(key.namespace, uid) for ref, uid in sets_without_pods(children)}
+        pods = self._cluster.list_pods(key)
+        observed = Observed(deployment, children, pods, self._reuse(key), self._clocks.now(), refusals)
         self._saw(observed, began)
         return observed
 

@@ -64,6 +64,7 @@ class FakeCluster:
         self.objects: dict[ObjectRef, Any] = {}
         self.clock = Clock()
         self.pods: tuple[Any, ...] = ()
+        self.refusals: dict[str, str] = {}
         self.secrets: set[str] = set()
         self.writes: list[str] = []
         self.dry_runs: list[str] = []
@@ -81,6 +82,9 @@ class FakeCluster:
 
     def list_pods(self, key: NamespacedName) -> tuple[Any, ...]:
         return copy.deepcopy(self.pods)
+
+    def last_refusal(self, namespace: str, uid: str) -> str:
+        return self.refusals.get(uid, "")
 
     def get(self, namespace: str, ref: ObjectRef) -> Any:
         return copy.deepcopy(self.objects.get(ref))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from pdd_e2e.control_plane.local_control_plane import LocalControlPlane
+from pdd_operator.api.names import ObjectRef
+from pdd_operator.api.objects import ref_of
 from pdd_operator.errors import RefusedError
 from pdd_operator.kube.cluster import KubeCluster, connect
+from pdd_operator.observe.refusals import sets_without_pods
 
 TERM = {"topologyKey": "a", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
 WRONG: dict[str, dict[str, Any]] = {
@@ -51,3 +55,23 @@ def test_what_is_wrong_in_a_pod_template_is_refused_and_no_failure_of_the_server
             with pytest.raises(RefusedError):
                 pytest.fail(f"{what}: accepted as {cluster.apply(namespace, stateful_set(namespace, **pod))}")
         cluster.apply(namespace, stateful_set(namespace))
+
+
+def test_why_a_set_cannot_make_its_pods_is_found(cluster: KubeCluster, namespace: str) -> None:
+    """Its controller says it in an event and nowhere else; of a set that makes its pods there is none."""
+    made, refused = stateful_set(namespace), stateful_set(namespace, priorityClassName="missing")
+    refused["metadata"]["name"] = "r"
+    for manifest in (made, refused):
+        manifest["spec"]["replicas"] = 1
+    uids = [cluster.apply(namespace, manifest)["metadata"]["uid"] for manifest in (made, refused)]
+    deadline = time.monotonic() + 20
+    while not (said := cluster.last_refusal(namespace, uids[1])) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert said.endswith("no PriorityClass with name missing was found")
+    assert cluster.last_refusal(namespace, uids[0]) == ""
+    sets = {
+        ref_of(item): item
+        for name in ("s", "r")
+        if (item := cluster.get(namespace, ObjectRef("apps/v1", "StatefulSet", name))) is not None
+    }
+    assert [ref.name for ref, _ in sets_without_pods(sets)] == ["r"]

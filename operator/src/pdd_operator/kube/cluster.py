@@ -44,6 +44,9 @@ class Cluster(Protocol):
     def list_pods(self, key: NamespacedName) -> tuple[Manifest, ...]:
         """Its engine and router pods."""
 
+    def last_refusal(self, namespace: str, uid: str) -> str:
+        """Why the controller of the workload ``uid`` could not make a pod, as its newest event says; "" where it says nothing."""
+
     def get(self, namespace: str, ref: ObjectRef) -> Manifest | None:
         """One child by name, labelled or not."""
 
@@ -141,6 +144,19 @@ class KubeCluster:
 
     def list_pods(self, key: NamespacedName) -> tuple[Manifest, ...]:
         return tuple(self._list(kinds.POD, key))
+
+    def last_refusal(self, namespace: str, uid: str) -> str:
+        selector = f"involvedObject.uid={uid},reason=FailedCreate"
+        resource = self._resource(kinds.EVENT)
+        try:
+            answer = self._call(
+                "list", kinds.EVENT, "", self._dynamic.get, resource, namespace=namespace, field_selector=selector
+            )
+        except ForbiddenError:
+            return ""  # a role of before: one sentence less in status is no reason to leave everything else alone
+        events = [item for item in answer.get("items") or () if isinstance(item, dict)]
+        newest = max(events, key=lambda item: str(item.get("lastTimestamp") or item.get("eventTime") or ""), default={})
+        return str(newest.get("message") or "")
 
     def get(self, namespace: str, ref: ObjectRef) -> Manifest | None:
         return self._get(_kind_of(ref), namespace, ref.name)

@@ -11,7 +11,7 @@ from typing import Final
 
 from pdd_operator.api.labels import ENGINE_COMPONENTS, REVISION_GROUP, Component
 from pdd_operator.api.names import ObjectRef, component_name, engine_set_parts
-from pdd_operator.api.objects import Manifest
+from pdd_operator.api.objects import Manifest, ref_of
 from pdd_operator.api.v1alpha1 import Backend, InstanceFamily, Spec
 from pdd_operator.observe.conditions import NOT_OBSERVED, Condition, Finding, Truth
 from pdd_operator.observe.groups import GroupFacts, condition_of, is_ready, is_terminating, label_of, pods_of
@@ -20,6 +20,7 @@ from pdd_operator.observe.outcome import Failure, ReconcileOutcome
 from pdd_operator.observe.ownership import disowned_sets, group_of, owned_children
 from pdd_operator.observe.pods import Preflight, Trouble, excused, explain_pod, preflight_of
 from pdd_operator.observe.reasons import ConditionType, Reason
+from pdd_operator.observe.refusals import explain_refusal
 from pdd_operator.observe.reuse import judge_reuse
 from pdd_operator.observe.scheduling import EFA, PodContext
 
@@ -231,8 +232,10 @@ def _not_created(situation: Situation, component: Component) -> Trouble:
     ]
     for workload in workloads:
         refusal = condition_of(workload, "ReplicaFailure")
-        if refusal.get("status") == "True":
-            return _refused(workload, str(refusal.get("message") or ""))
+        said = situation.observed.refusals.get(ref_of(workload), "")
+        if said or refusal.get("status") == "True":
+            words = said or str(refusal.get("message") or "")
+            return explain_refusal(component, situation.spec, str(workload["metadata"]["name"]), words)
     name = workloads[0]["metadata"]["name"] if workloads else ""
     ending = [pod for pod in pods_of(situation.observed, component) if is_terminating(pod)]
     if ending:
@@ -254,13 +257,6 @@ def _serves_as(ref: ObjectRef, deployment: str) -> Component | None:
         return Component.ROUTER
     parts = engine_set_parts(deployment, ref.name)
     return None if parts is None else parts[0]
-
-
-def _refused(workload: Manifest, said: str) -> Trouble:
-    name = workload["metadata"]["name"]
-    if "exceeded quota" in said:
-        return Trouble(Reason.QUOTA_EXCEEDED, f"A ResourceQuota has no room for pods of {name}: {said}")
-    return Trouble(Reason.PODS_REFUSED, f"The API server refuses pods of {name}: {said}")
 
 
 def check_transport(situation: Situation) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from pdd_operator.api.names import ObjectRef
@@ -60,3 +60,5 @@ class Observed:
     pods: tuple[Manifest, ...]
     reuse: ReuseWindow
     now: datetime
+    refusals: Mapping[ObjectRef, str] = field(default_factory=dict)
+    """Why StatefulSets that lack pods could not make them, as their newest event says."""

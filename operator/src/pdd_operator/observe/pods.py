@@ -16,7 +16,7 @@ from pdd_operator.api.labels import Component
 from pdd_operator.observe.conditions import shortened
 from pdd_operator.observe.groups import condition_of, is_ready
 from pdd_operator.observe.reasons import Reason
-from pdd_operator.observe.references import field_of_reference
+from pdd_operator.observe.references import field_of_reference, objects_of_volumes
 from pdd_operator.observe.scheduling import PodContext, explain_unschedulable
 
 PREFLIGHT: Final = "preflight"
@@ -102,12 +102,26 @@ def _parse_preflight(text: str) -> Preflight | None:
 
 def _not_scheduled(context: PodContext, condition: _Status) -> Trouble:
     if condition.get("status") != "False":
-        return Trouble(Reason.CONTAINER_STARTING, f"Pod {context.name} waits for the scheduler.")
+        return Trouble(
+            Reason.CONTAINER_STARTING, f"Pod {context.name} waits for the scheduler{_named_scheduler(context)}."
+        )
     message = str(condition.get("message") or condition.get("reason") or "")
     return Trouble(Reason.UNSCHEDULABLE, explain_unschedulable(context, message))
 
 
+def _named_scheduler(context: PodContext) -> str:
+    name = str(context.pod["spec"].get("schedulerName") or "default-scheduler")
+    if name == "default-scheduler":
+        return ""
+    return f" {name}, which `{context.field}.podTemplate.schedulerName` names: if that stays so, no scheduler of that name runs"
+
+
 def _in_containers(context: PodContext, status: _Status) -> Trouble | None:
+    if condition_of(context.pod, "PodReadyToStartContainers").get("status") == "False":
+        needed = ", ".join(objects_of_volumes(context))
+        if needed:
+            message = f"Pod {context.name} has a node and waits for its volumes, which need {needed}."
+            return Trouble(Reason.CONTAINER_STARTING, message)
     for container in status.get("initContainerStatuses") or []:
         trouble = _explain_init(context, container)
         if trouble is not None:

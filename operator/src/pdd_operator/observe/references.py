@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pdd_operator.api.labels import Component
 from pdd_operator.api.names import tenant_salt_name
@@ -30,6 +31,28 @@ def field_of_reference(context: PodContext, message: str) -> str:
     if kind == "Secret" and _is_ours(context, name):
         return f"The operator makes Secret {name}: see the condition Reconciled."
     return f"Create {kind} {name}, or take it out of `{context.field}.podTemplate`."
+
+
+def objects_of_volumes(context: PodContext) -> list[str]:
+    """Secrets and ConfigMaps that volumes of the pod cannot do without, but the operator's own, each with the field that names it."""
+    named = {} if context.spec is None else {(kind, name): path for kind, name, path in _references(context.spec)}
+    found: dict[str, None] = {}
+    for volume in (context.pod.get("spec") or {}).get("volumes") or []:
+        users = not str(volume.get("name")).startswith("pdd-")
+        for kind, name in _objects_of(volume):
+            if field := named.get((kind, name)) or (f"{context.field}.podTemplate.volumes" if users else ""):
+                found[f"{kind} {name} (`{field}`)"] = None
+    return list(found)
+
+
+def _objects_of(volume: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for source in (volume, *((volume.get("projected") or {}).get("sources") or [])):
+        secret, config_map = source.get("secret") or {}, source.get("configMap") or {}
+        name = secret.get("secretName") or secret.get("name")
+        if name and not secret.get("optional"):
+            yield "Secret", str(name)
+        if config_map.get("name") and not config_map.get("optional"):
+            yield "ConfigMap", str(config_map["name"])
 
 
 def _references(spec: Spec) -> Iterator[tuple[str, str, str]]:
