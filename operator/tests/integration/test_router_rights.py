@@ -72,15 +72,16 @@ def test_the_role_is_all_that_discovery_uses(world: World) -> None:
 def test_without_watch_engines_that_came_later_are_never_asked(world: World) -> None:
     """Also the control of R7: what serves there is what the watch found, and an engine that it did not find would fail that test."""
     operator = world.started()
-    with serving(world, replicas=2) as service:
+    with serving(world, replicas=1) as service:
         operator.terminate()
         take_away(world, "watch")
-        with service.router, Traffic(service.router.port, service.model):
-            service.router.wait_until_ready(prefill=2, decode=2)
+        with service.router, Traffic(service.router.port, service.model) as users:
+            service.router.wait_until_ready(prefill=1, decode=1)
             new = lose_a_pair(service, drained=False)  # this router would not let it become idle
             with pytest.raises(ControlPlaneError, match="serves nothing"):
                 service.wait_until_serving(new[1], CONTROL_SECONDS)
             assert [service.engines.asked(uid) for uid in new] == [0, 0]
+            assert users.failures, "those who ask are refused, not kept waiting"
             assert says_what_it_lacks(service, "watch")
             assert service.router.metric(REFUSALS) >= 1
             assert service.router.metric("pdd_router_discovery_connected") == 0

@@ -15,6 +15,7 @@ from typing import Any, Self
 TURNS = 5
 TURN_SECONDS = 20.0
 _PAUSE_SECONDS = 0.05
+_AFTER_FAILURE_SECONDS = 0.5
 _STOP_SECONDS = TURN_SECONDS + 5
 _QUESTION = "Tell of the river, the bridge and the people of the town, and leave nothing out that was told. " * 12
 
@@ -60,6 +61,7 @@ class Traffic:
                 except (OSError, http.client.HTTPException, ValueError, LookupError) as error:
                     with self._lock:
                         self.failures.append(f"user {user}, turn {turn}: {_described(error, began)}")
+                    self._stop.wait(_AFTER_FAILURE_SECONDS)
                     break
                 with self._lock:
                     self.answered += 1
