@@ -26,6 +26,7 @@ READY_SECONDS = 240.0
 GARBAGE_SECONDS = 20.0
 DEFINITION = "CustomResourceDefinition.apiextensions.k8s.io/v1 /pddeployments.pdserve.io"
 OWN = "uninstall-own"
+COMMON = ("/default", "/kube-root-ca.crt")
 SAMPLE = "docs/samples/gpu-sockets.yaml"
 KINDS = "StatefulSet Deployment Pod Service ConfigMap Secret ServiceAccount Role RoleBinding NetworkPolicy PodDisruptionBudget"
 
@@ -90,7 +91,7 @@ def test_uninstalled_it_goes_on_serving_and_reinstalled_it_adopts(small: LiveDep
 def own(installed: Kubectl) -> Iterator[str]:
     """A namespace of this module's own."""
     installed("create", "namespace", OWN)
-    wait_until(lambda: "default" in installed("--namespace", OWN, "get", "serviceaccounts", "--output=name"), OWN, 10)
+    wait_until(lambda: len(of_namespace(installed, OWN)) == len(COMMON), "what every namespace has", 15)
     yield OWN
     installed("delete", "namespace", OWN, "--ignore-not-found", timeout_seconds=NAMESPACE_SECONDS)
 
@@ -139,8 +140,7 @@ def new_tenant(small: LiveDeployment) -> None:
 
 def left_in_tenant(small: LiveDeployment) -> set[str]:
     """What is in its namespace that is not in every one."""
-    common = ("/default", "/kube-root-ca.crt")
-    return {item for item in of_namespace(small.kubectl, small.namespace) if not item.endswith(common)}
+    return {item for item in of_namespace(small.kubectl, small.namespace) if not item.endswith(COMMON)}
 
 
 @pytest.mark.budget(WAY_OUT_SECONDS)
