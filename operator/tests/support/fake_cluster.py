@@ -10,6 +10,7 @@ from typing import Any
 from pdd_operator.api import labels
 from pdd_operator.api.names import NamespacedName, ObjectRef
 from pdd_operator.api.objects import ref_of
+from pdd_operator.errors import ConflictError
 from pdd_operator.kube.kinds import Kind
 
 SPEC = {
