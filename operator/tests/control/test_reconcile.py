@@ -495,3 +495,17 @@ def test_control_otherwise_it_waits(cluster: FakeCluster, look: Callable[[], Don
     assert f"apply {name_of(cluster, 'StatefulSet', 'decode')}" not in cluster.writes
     condition = next(one for one in cluster.deployment["status"]["conditions"] if one["type"] == "Reconciled")
     assert "gets its new pod template when" in condition["message"]
+
+
+def test_why_pods_are_refused_is_read_where_a_set_lacks_pods(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    look()
+    prefill, decode = (cluster.objects[name_of(cluster, "StatefulSet", part)] for part in ("prefill", "decode"))
+    prefill["status"] = {"observedGeneration": 1}
+    decode["status"] = {"observedGeneration": 1, "replicas": 1}
+    said = "no PriorityClass with name urgent was found"
+    cluster.refusals = {item["metadata"]["uid"]: said for item in (prefill, decode)}
+    look()
+    told = {one["type"]: one["reason"] for one in cluster.deployment["status"]["conditions"]}
+    assert (told["PrefillAvailable"], told["DecodeAvailable"]) == ("PodsRefused", "PodsMissing")
