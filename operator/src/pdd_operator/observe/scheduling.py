@@ -81,6 +81,7 @@ def causes_of(scheduler_message: str) -> list[str]:
     rest = re.split(r"\.?\s*preemption:", rest, maxsplit=1)[0]
     # A comma separates causes only before a count: a taint or the name of a volume may hold one.
     parts = (re.sub(r"^\d+\s+", "", part).strip().rstrip(".") for part in re.split(r",\s+(?=\d+\s)", rest.strip()))
+    parts = (part.replace("not found. not found", "not found") for part in parts)  # so it is said of claims
     return sorted(dict.fromkeys(part for part in parts if part), key=_rank)
 
 

@@ -90,3 +90,8 @@ def test_the_router_and_a_spec_that_is_not_valid_are_explained_too() -> None:
 def test_any_words_are_answered(said: str) -> None:
     assert explain_unschedulable(context(), said).startswith("No node fits pod glm-decode-c0ffee-0")
     assert explain_unschedulable(context(), AVAILABLE + said).startswith("No node fits pod glm-decode-c0ffee-0")
+
+
+def test_what_the_scheduler_stutters_is_said_once() -> None:
+    said = '0/1 nodes are available: persistentvolumeclaim "modle" not found. not found.' + PREEMPTION
+    assert causes_of(said) == ['persistentvolumeclaim "modle" not found']
