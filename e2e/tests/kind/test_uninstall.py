@@ -4,13 +4,16 @@ The last test takes `agents/small` away with the rest, so this module must come 
 `PDD_E2E_KEEP=1`, Ready.
 """
 
+import json
 import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from pdd_e2e.cluster.kubectl import Kubectl
+from pdd_e2e.cluster.product_images import ROOT
 from pdd_e2e.kind_suite.conduct import complaints, moment, product_pods
 from pdd_e2e.kind_suite.conversation import QUESTIONS, Conversation
 from pdd_e2e.kind_suite.deployment import LiveDeployment, wait_until
@@ -24,7 +27,10 @@ NAMESPACE_SECONDS = 60.0
 WAY_OUT_SECONDS = 120.0
 READY_SECONDS = 240.0
 GARBAGE_SECONDS = 20.0
-DEFINITION = "CustomResourceDefinition.apiextensions.k8s.io/v1 /pddeployments.pdserve.io"
+DEFINITION = [  # and what the API server makes of it
+    "APIService.apiregistration.k8s.io/v1 /v1alpha1.pdserve.io",
+    "CustomResourceDefinition.apiextensions.k8s.io/v1 /pddeployments.pdserve.io",
+]
 OWN = "uninstall-own"
 COMMON = ("/default", "/kube-root-ca.crt")
 SAMPLE = "docs/samples/gpu-sockets.yaml"
@@ -49,7 +55,7 @@ def only_the_definition(small: LiveDeployment) -> None:
     def left() -> list[str]:
         return of_release(of_cluster(small.kubectl))
 
-    wait_until(lambda: left() == [DEFINITION], "nothing but the definition", GARBAGE_SECONDS, lambda: str(left()))
+    wait_until(lambda: left() == DEFINITION, "nothing but the definition", GARBAGE_SECONDS, lambda: str(left()))
 
 
 def identities(small: LiveDeployment) -> dict[str, tuple[str, int]]:
@@ -111,9 +117,11 @@ def test_a_deleted_deployment_leaves_nothing_behind(installed: Kubectl, terminal
 @pytest.mark.budget(NAMESPACE_SECONDS)
 def test_a_namespace_goes_with_a_deployment_in_it(installed: Kubectl, terminal: Terminal, own: str) -> None:
     """kubectl delete namespace under a deployment whose requests are short: it is gone within a minute, and the operator has no complaint."""
-    terminal(f"kubectl apply --namespace {own} --filename {SAMPLE}")
-    short = '{"spec": {"router": {"limits": {"requestTimeoutSeconds": 20}}}}'  # Kubernetes waits for half of that, see the guide
-    terminal(f"kubectl patch pdd/small --namespace {own} --type merge --patch '{short}'")
+    sample = yaml.safe_load((ROOT / SAMPLE).read_text())
+    sample["spec"]["router"]["limits"] = {
+        "requestTimeoutSeconds": 20
+    }  # Kubernetes waits for half of that, see the guide
+    installed("--namespace", own, "apply", "--filename", "-", stdin=json.dumps(sample))
     terminal(f"kubectl wait pdd/small --namespace {own} --for condition=Reconciled --timeout 30s")
     before = moment(installed)
     terminal(f"kubectl delete namespace {own} --timeout {NAMESPACE_SECONDS:.0f}s")
