@@ -92,6 +92,7 @@ def test_the_router_is_reached_by_its_service_name(small: LiveDeployment, releas
     endpoint = small.kubectl.get("--namespace", small.namespace, "pdd", small.name)["status"]["endpoint"]
     program = f"import urllib.request; print(urllib.request.urlopen('{endpoint}/models', timeout=20).read())"
     small.kubectl("create", "namespace", own_namespace)
+    small.kubectl("--namespace", own_namespace, "wait", "--for=create", "serviceaccount/default", "--timeout=15s")
     (image,) = (name for name in release.images.all if "/pdd-router:" in name)
     caller = ("run", "caller", "--namespace", own_namespace, "--image", image, "--restart=Never", "--rm", "--stdin")
     assert "smollm2" in small.kubectl(*caller, "--quiet", "--command", "--", "python", "-c", program)
