@@ -2,7 +2,8 @@
 
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -20,40 +21,61 @@ from pdd_e2e.kind_suite.bad_objects import (
 )
 from pdd_e2e.kind_suite.conduct import product_pods
 from pdd_e2e.kind_suite.deployment import LiveDeployment, wait_until
-from pdd_e2e.kind_suite.installation import SAMPLES
+from pdd_e2e.kind_suite.installation import SAMPLES, Release
 from pdd_e2e.kind_suite.inventory import of_namespace
-from pdd_e2e.kind_suite.terminal import Terminal
+from pdd_e2e.kind_suite.terminal import Terminal, open_terminal
 
+FILES: Final = "bad-files"
 JUDGED_SECONDS: Final = 60
 LEAST_FAULTS: Final = 30
 _AT_ONCE: Final = 3  # kubectl waits for the API server more than it computes
 
+# One fault is a name that another object has.
+pytestmark = pytest.mark.may_log("ForeignObject")
+
 
 @pytest.fixture(scope="module")
 def namespaces(installed: Kubectl) -> Iterator[tuple[str, ...]]:
-    """One that the faults share, and those that some have alone; empty."""
-    names = tuple(dict.fromkeys([SHARED_NAMESPACE, *(fault.namespace for fault in judged_by_the_cluster())]))
+    """One for files, one that judged faults share, and those that some have alone; empty."""
+    names = tuple(dict.fromkeys([FILES, *(fault.namespace for fault in judged_by_the_cluster())]))
     installed("delete", "namespace", *names, "--ignore-not-found", "--timeout=60s", timeout_seconds=70)
     installed.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names])
     yield names
-    installed("delete", "namespace", *names, "--timeout=60s", timeout_seconds=70)
+    installed("delete", "namespace", *names, "--wait=false")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def verdicts(
+    namespaces: tuple[str, ...], installed: Kubectl, release: Release, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator["Future[dict[str, dict[str, Any]]]"]:
+    """What only the cluster can judge is judged while other faults are tried."""
+    home: Path = tmp_path_factory.mktemp("judged")
+    terminal = open_terminal(installed, release.helm, home)
+    faults = judged_by_the_cluster()
+    for namespace in namespaces:
+        objects = [item for fault in faults if fault.namespace == namespace for item in fault.objects]
+        if objects:
+            (home / f"{namespace}.yaml").write_text(yaml.safe_dump_all(objects))
+            terminal(f"kubectl apply --namespace {namespace} --filename {home}/{namespace}.yaml")
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(all_told, installed, faults)
 
 
 def test_faults_in_files_are_refused_on_the_terminal_in_words(
-    namespaces: tuple[str, ...], terminal: Terminal, installed: Kubectl, subtests: pytest.Subtests
+    terminal: Terminal, installed: Kubectl, subtests: pytest.Subtests
 ) -> None:
     """`kubectl apply` of samples with one fault each: it fails, names the field and what it must be, and nothing is stored."""
     faults = bad_files()
     assert len(faults) >= LEAST_FAULTS
-    before = of_namespace(installed, SHARED_NAMESPACE)
+    before = of_namespace(installed, FILES)
 
     def applied(fault: BadFile) -> subprocess.CompletedProcess[str]:
         file = terminal.home / f"{faults.index(fault)}.yaml"
         file.write_text(fault.text)
-        return terminal.run(f"kubectl apply --namespace {SHARED_NAMESPACE} --filename {file}", timeout_seconds=30)
+        return terminal.run(f"kubectl apply --namespace {FILES} --filename {file}", timeout_seconds=30)
 
     expect_refusals(faults, applied, subtests)
-    assert of_namespace(installed, SHARED_NAMESPACE) == before
+    assert of_namespace(installed, FILES) == before
 
 
 def test_bad_changes_of_what_runs_are_refused_and_touch_nothing(
@@ -65,44 +87,37 @@ def test_bad_changes_of_what_runs_are_refused_and_touch_nothing(
     terminal(f"kubectl config set-context --current --namespace {small.namespace}")
 
     def typed(fault: BadChange) -> subprocess.CompletedProcess[str]:
-        return terminal.run(f"export SAMPLES={SAMPLES}; {fault.command}", timeout_seconds=30)
+        return terminal.run(f"export SAMPLES={SAMPLES} TMPDIR={terminal.home}; {fault.command}", timeout_seconds=30)
 
     expect_refusals(bad_changes(), typed, subtests)
     assert what_runs(small) == before
 
 
 def test_what_only_the_cluster_can_judge_is_said_by_a_condition(
-    namespaces: tuple[str, ...], terminal: Terminal, installed: Kubectl, subtests: pytest.Subtests
+    verdicts: "Future[dict[str, dict[str, Any]]]", terminal: Terminal, subtests: pytest.Subtests
 ) -> None:
     """Taken by `kubectl apply`: within a minute the condition has a reason, names the field or the object, and says what to do."""
-    faults = judged_by_the_cluster()
-    for namespace in namespaces:
-        objects = [item for fault in faults if fault.namespace == namespace for item in fault.objects]
-        file = terminal.home / f"{namespace}.yaml"
-        file.write_text(yaml.safe_dump_all(objects))
-        terminal(f"kubectl apply --namespace {namespace} --filename {file}")
-    said: dict[str, dict[str, Any]] = {}
-
-    def all_told() -> bool:
-        said.update(conditions_of(installed, faults))
-        return all(said.get(fault.name, {}).get("reason") == fault.reason for fault in faults)
-
-    def untold() -> str:
-        return str(
-            {
-                fault.name: said.get(fault.name)
-                for fault in faults
-                if said.get(fault.name, {}).get("reason") != fault.reason
-            }
-        )
-
-    wait_until(all_told, "a verdict on every fault", JUDGED_SECONDS, untold)
+    faults, said = judged_by_the_cluster(), verdicts.result(timeout=JUDGED_SECONDS)
     for fault in faults:
         with subtests.test(msg=fault.name):
             assert said[fault.name]["status"] != "True"
             assert fault.missing_in(said[fault.name]["message"]) == [], said[fault.name]["message"]
     status = terminal.run(f"pdd status claim --namespace {SHARED_NAMESPACE}")
     assert 'persistentvolumeclaim "modle" not found' in " ".join(status.stdout.split())
+
+
+def all_told(kubectl: Kubectl, faults: Sequence[Judged]) -> dict[str, dict[str, Any]]:
+    """The conditions by fault. Raises ClusterError with those that are not told in time, or for another reason."""
+    said: dict[str, dict[str, Any]] = {}
+
+    def untold() -> dict[str, Any]:
+        said.update(conditions_of(kubectl, faults))
+        return {
+            item.name: said.get(item.name) for item in faults if said.get(item.name, {}).get("reason") != item.reason
+        }
+
+    wait_until(lambda: not untold(), "a verdict on every fault", JUDGED_SECONDS, lambda: str(untold()), poll_seconds=2)
+    return said
 
 
 def expect_refusals(

@@ -124,10 +124,11 @@ def node(installed: Kubectl) -> Iterator[PretendedNode]:
 @pytest.fixture(scope="module")
 def namespaces(installed: Kubectl) -> Iterator[None]:
     """Without Pod Security's restricted profile: engines that may use EFA need a capability."""
+    installed("delete", "namespace", WHOLE, SHARED, "--ignore-not-found", "--timeout=90s", timeout_seconds=100)
     for name in (WHOLE, SHARED):
         installed.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}])
     yield
-    installed("delete", "namespace", WHOLE, SHARED, "--timeout=90s", timeout_seconds=100)
+    installed("delete", "namespace", WHOLE, SHARED, "--wait=false")
 
 
 @pytest.fixture(scope="module")
