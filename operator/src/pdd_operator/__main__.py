@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -149,7 +149,7 @@ class Operator:
         broken = asyncio.Event()
         broke = partial(loop.call_soon_threadsafe, broken.set)
         lasting = {
-            asyncio.create_task(asyncio.to_thread(asyncio.run, self._watching(watched, told, broke)), name="watches"),
+            asyncio.create_task(_apart(self._watching(watched, told, broke)), name="watches"),
             asyncio.create_task(broken.wait(), name="a watch"),
             asyncio.create_task(
                 serve(self._queue, self._wake, self._reconcile, self._settings.workers), name="workers"
@@ -167,7 +167,7 @@ class Operator:
         with contextlib.suppress(RuntimeError):  # its loop may be closed already
             self._stop_kopf()
         for task in going:
-            if task.get_name() != "watches":  # its thread ends by itself
+            if task.get_name() != "watches":  # its thread ends by itself, or with the process
                 task.cancel()
         if going:
             await asyncio.wait(going, timeout=_STOP_SECONDS)
@@ -255,6 +255,32 @@ class Operator:
         if silent := self._watches.silent_kinds():
             return f"the watches are silent about changes of {', '.join(silent)}"
         return None
+
+
+async def _apart(work: Coroutine[object, object, None]) -> None:
+    """Runs it in a loop and a thread of its own. Not in one of asyncio's threads: the end of a loop waits for those, and kopf may hang for ever."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            asyncio.run(work)
+        except BaseException as raised:  # noqa: BLE001  # raised where it is awaited
+            error = raised
+        with contextlib.suppress(RuntimeError):  # that loop may be closed already
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=run, name="watches", daemon=True).start()
+    await done
 
 
 def _served(cluster: KubeCluster) -> tuple[Kind, ...]:

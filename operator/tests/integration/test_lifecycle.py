@@ -84,6 +84,26 @@ def test_a_user_without_a_name_will_do(world: World) -> None:
     assert not [line for line in operator.lines() if line.get("level") in ("warning", "error")]
 
 
+# What kopf was seen to do once a watch had failed: its operator ends neither when it is told to nor when it is cancelled.
+HANGING = """
+import asyncio, kopf
+async def operator(**_):
+    print("hangs", flush=True)
+    while True:
+        try: await asyncio.sleep(3600)
+        except asyncio.CancelledError: pass
+kopf.operator = operator
+"""
+
+
+def test_watches_that_hang_do_not_keep_the_process_from_ending(world: World) -> None:
+    (world.folder / "sitecustomize.py").write_text(HANGING)
+    operator = world.operator(forked=False, settings={"PYTHONPATH": str(world.folder)})
+    operator.start()
+    world.wait(lambda: operator.log.exists() and {"event": "hangs"} in operator.lines(), 20, "it watches nothing")
+    assert operator.terminate() < 8.0
+
+
 def test_status_says_when_pods_are_not_ready(world: World) -> None:
     world.kubelet.script({"pdserve.io/role": "decode"}, NeverReady())
     world.started()
