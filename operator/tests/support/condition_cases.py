@@ -154,6 +154,14 @@ CASES = (
         outcome={"actions": 1},
     ),
     Case(
+        "what was changed of the router is not seen yet, and the change was in an earlier visit",
+        T.RECONCILED,
+        "Unknown",
+        Reason.ROLLING_OUT,
+        ("Deployment/glm-router",),
+        children=changed_children("Deployment", "router", generation=5, observedGeneration=4),
+    ),
+    Case(
         "what an autoscaler changed is not seen yet",
         T.RECONCILED,
         "True",

@@ -126,8 +126,8 @@ def check_reconciled(situation: Situation) -> Finding:
 def _updating(situation: Situation) -> list[str]:
     """Workloads of the current revision that still have pods of before their last change, or may have.
 
-    A controller that has not seen the newest spec says nothing of it yet. That counts only where the operator has changed something in this
-    visit: an autoscaler changes specs too, and what it does is no rollout.
+    A controller that has not seen the newest spec says nothing of it yet. Of engines that counts only where the operator has changed something
+    in this visit: an autoscaler changes their sets too, and what it does is no rollout. Nobody else changes the router's.
     """
     found = []
     name = str(situation.observed.deployment["metadata"]["name"])
@@ -138,7 +138,8 @@ def _updating(situation: Situation) -> list[str]:
         seen = int(status.get("observedGeneration") or 0)
         if not (of_router or of_engines) or not seen:
             continue
-        unseen = situation.outcome.actions > 0 and seen < int(child["metadata"].get("generation", 0))
+        ours = of_router or situation.outcome.actions > 0
+        unseen = ours and seen < int(child["metadata"].get("generation", 0))
         older = int(status.get("replicas") or 0) > int(status.get("updatedReplicas") or 0)
         if unseen or (older if of_router else status.get("currentRevision") != status.get("updateRevision")):
             found.append(str(ref))
