@@ -1,6 +1,6 @@
 """Scenario 5, revision groups: what engines share is changed under traffic, and no request is lost, no pair is mixed, nothing is left behind.
 
-Tests run in this order and hand the deployment on: the third leaves it on another revision, the last brings the sample's back, in place.
+In this order tests hand the deployment on: the third leaves it on another revision, the last brings the sample's back, in place.
 """
 
 import json
@@ -190,14 +190,16 @@ def only_pairs_of(small: LiveDeployment, turns: list[Turn], groups: set[str]) ->
 
 @pytest.mark.budget(IN_PLACE_SECONDS)
 def test_in_place_never_has_more_engines_than_wanted_and_says_that_it_interrupts(rolled: LiveDeployment) -> None:
-    """Back to the sample's revision in place: never a second engine of a role; users are told 503 and when to come again, and are served."""
+    """Another revision in place: never a second engine of a role; users are told 503 and when to come again, and are served."""
     old, router = revision(rolled), set(rolled.pods("router"))
+    back = "revision" in rolled.kubectl.get("--namespace", rolled.namespace, "pdd", rolled.name)["spec"]["model"]
+    changes = {"rollout": {"strategy": "InPlace"}, "model": {} if back else {"revision": "v2"}}
     with (
         rolled.router_url() as url,
         looking(rolled) as seen,
         talking(url, ["Grace"], patient=True) as traffic,
     ):
-        applied(rolled, {"rollout": {"strategy": "InPlace"}})
+        applied(rolled, changes)
         wait_until(lambda: revision(rolled) != old, "another revision", 15)
         rolled.wait("Ready", timeout_seconds=ENGINES_SECONDS)
         served = len(traffic.turns)
