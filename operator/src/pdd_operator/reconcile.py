@@ -132,7 +132,8 @@ class Reconciler:
         except NamespaceEndingError:
             _log.info("Left alone, its namespace is being deleted")
             return "gone", Done()
-        except (ConflictError, NotFoundError):  # it changed or went while it was looked at
+        except (ConflictError, NotFoundError) as error:
+            _log.info("It changed or went while it was looked at", error=str(error))
             return "retried", Retry()
         except TransientError as error:
             _log.warning("Could not reconcile, the API server is not available", error=str(error))
