@@ -129,10 +129,16 @@ test-engines: setup ## Tests with real vLLM engines on this machine
 test-controls: setup ## The engine suite against the stock connector and with single guards taken out: it must notice
 	@cd e2e && ../$(BIN)/pytest -q tests/engines/test_controls.py
 
-# The cluster stays, so that the next run is short: e2e-down takes it away.
+# The cluster stays, so that the next run is short: e2e-down takes it away. What fails is run once more on the deployment that is there.
+KIND_TESTS := ../$(BIN)/pytest -p no:randomly -v tests/kind
+
 .PHONY: e2e
 e2e: setup ## The product on a real Kubernetes by kind, with real engines in pods (needs root on Debian, or a Docker engine)
-	@cd e2e && ../$(BIN)/pytest -p no:randomly -v tests/kind $(ARGS)
+	@cd e2e && { $(KIND_TESTS) $(ARGS) || { echo "== once more, what failed"; PDD_E2E_KEEP=1 $(KIND_TESTS) $(ARGS) --last-failed; }; }
+
+.PHONY: e2e-controls
+e2e-controls: setup ## One guard after the other taken out of the product on that cluster: the suite must notice (ARGS="NAME ...")
+	@$(BIN)/python -m pdd_e2e.kind_suite.mutations $(ARGS)
 
 .PHONY: e2e-down
 e2e-down: setup ## Delete the cluster of `make e2e`, and end the Docker engine if that started it
