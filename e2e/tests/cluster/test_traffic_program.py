@@ -108,9 +108,11 @@ def test_the_history_is_the_reference_s() -> None:
 
 
 def test_a_reference_is_sure_until_two_tokens_are_near_each_other() -> None:
-    def token(text: str, *logprobs: float) -> dict[str, Any]:
-        return {"token": text, "top_logprobs": [{"logprob": value} for value in logprobs]}
+    def token(text: str, **logprobs: float) -> dict[str, Any]:
+        tops = [{"token": name.replace("END", "<|im_end|>"), "logprob": value} for name, value in logprobs.items()]
+        return {"token": text, "top_logprobs": tops}
 
-    sure, near = token("Ro", -0.1, -3), token("me", -0.7, -0.701)
+    sure, near = token("Ro", Ro=-0.1, Pa=-3, END=-9), token("me", me=-0.7, sa=-0.701)
     assert sure_text([sure, near, sure]) == "Ro"
     assert sure_text([sure, sure]) == "RoRo"
+    assert sure_text([token("Ro", END=-0.7, Ro=-0.7, Pa=-5), sure]) == "RoRo", "it may not end yet"

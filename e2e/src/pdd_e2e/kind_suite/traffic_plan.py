@@ -23,6 +23,7 @@ _QUESTIONS = (
     "And last, what do travellers need who want to go down {topic} by boat in the summer? Think of clothes, of tents, of money and of the food "
     "for several weeks, of the papers that are asked for at the borders, and of the weather that one has to expect in the mountains. ",
 )
+_SENTENCE = "The old ferryman rows home over the dark lake before the storm comes. "
 _ANSWER_TOKENS = 24
 _LONG_TOKENS = 160
 _KEYS = 600

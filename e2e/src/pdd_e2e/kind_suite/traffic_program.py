@@ -20,6 +20,7 @@ import aiohttp
 
 # Two likeliest tokens that are nearer than this may change places with what else is in a batch.
 _NEAR_TIE = 0.02
+_ENDS = ("<|im_end|>", "<|endoftext|>")
 _CHAT = "/v1/chat/completions"
 
 
@@ -140,7 +141,7 @@ async def record_references(world: World) -> None:
 
 async def reference(world: World, dialogue: dict[str, Any], turn: int) -> dict[str, Any]:
     """Prompt log-probabilities make the router use one engine, and that engine compute the whole prompt."""
-    body = _body(world, dialogue, turn) | {"prompt_logprobs": 0, "logprobs": True, "top_logprobs": 2}
+    body = _body(world, dialogue, turn) | {"prompt_logprobs": 0, "logprobs": True, "top_logprobs": 4}
     timeout = aiohttp.ClientTimeout(total=world.plan["request_seconds"])
     async with (
         aiohttp.ClientSession(timeout=timeout) as session,
@@ -162,8 +163,9 @@ def sure_text(tokens: list[dict[str, Any]]) -> str:
 
 
 def _is_certain(token: dict[str, Any]) -> bool:
-    first, second = sorted((top["logprob"] for top in token["top_logprobs"]), reverse=True)[:2]
-    return bool(first - second >= _NEAR_TIE)
+    """What would end an answer is no rival: either it is the answer's last token, or it may not come yet (`min_tokens`)."""
+    words = sorted((top["logprob"] for top in token["top_logprobs"] if top["token"] not in _ENDS), reverse=True)
+    return token["token"] in _ENDS or bool(words[0] - words[1] >= _NEAR_TIE)
 
 
 # ---- users ----
@@ -248,6 +250,7 @@ def _body(world: World, dialogue: dict[str, Any], turn: int) -> dict[str, Any]:
         "model": world.plan["model"],
         "messages": messages_of(dialogue, turn),
         "max_tokens": dialogue["max_tokens"],
+        "min_tokens": dialogue["max_tokens"],
         "temperature": 0,
     }
 
