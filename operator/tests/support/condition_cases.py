@@ -33,6 +33,7 @@ from observed_world import (
     router_deployment,
     stateful_set,
 )
+from router_cases import ROUTER_CASES
 
 from pdd_operator.observe.observed import ReuseWindow
 from pdd_operator.observe.outcome import Failure
@@ -41,6 +42,7 @@ from pdd_operator.observe.reasons import ConditionType, Reason
 T = ConditionType
 NODES = "0/9 nodes are available: "
 CASES = (
+    *ROUTER_CASES,
     # ---- Accepted
     Case("valid", T.ACCEPTED, "True", Reason.VALID),
     Case(
@@ -138,28 +140,12 @@ CASES = (
         children=changed_children("StatefulSet", "decode", currentRevision="a", updateRevision="a"),
     ),
     Case(
-        "the router replaces its pods",
-        T.RECONCILED,
-        "Unknown",
-        Reason.ROLLING_OUT,
-        ("Deployment/glm-router",),
-        children=changed_children("Deployment", "router", observedGeneration=2, replicas=3, updatedReplicas=1),
-    ),
-    Case(
         "what the operator changed is not seen yet",
         T.RECONCILED,
         "Unknown",
         Reason.ROLLING_OUT,
         children=changed_children("StatefulSet", "decode", generation=5),
         outcome={"actions": 1},
-    ),
-    Case(
-        "what was changed of the router is not seen yet, and the change was in an earlier visit",
-        T.RECONCILED,
-        "Unknown",
-        Reason.ROLLING_OUT,
-        ("Deployment/glm-router",),
-        children=changed_children("Deployment", "router", generation=5, observedGeneration=4),
     ),
     Case(
         "what an autoscaler changed is not seen yet",
@@ -372,25 +358,6 @@ CASES = (
         "False",
         Reason.CONTAINER_STARTING,
         pods=waiting(P, "ContainerCreating"),
-    ),
-    Case(
-        "not ready",
-        T.ROUTER_AVAILABLE,
-        "False",
-        Reason.NOT_ANSWERING,
-        ("readiness",),
-        pods=one_bad(R, ready=False, container={"ready": False, "started": True}),
-    ),
-    Case(
-        "a router without decode engines waits",
-        T.ROUTER_AVAILABLE,
-        "False",
-        Reason.INSUFFICIENT_REPLICAS,
-        ("as soon as a decode engine is ready",),
-        pods=[
-            *(pod(R, ordinal, ready=False, container={"ready": False, "started": True}) for ordinal in range(2)),
-            *(pod(D, ordinal, ready=False) for ordinal in range(2)),
-        ],
     ),
     Case(
         "node",
