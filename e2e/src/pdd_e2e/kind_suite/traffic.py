@@ -21,7 +21,7 @@ from pdd_e2e.kind_suite.traffic_verdict import Heard, parse
 
 POD = "traffic"
 _KEYS_SECRET = "traffic-keys"  # noqa: S105  # a name
-_READY_SECONDS = 150
+_READY_SECONDS = 300
 _END_SECONDS = 120
 _POLL_SECONDS = 2.0  # each look takes the machine a good part of a second
 _DEADLINE_SECONDS = 1800.0
