@@ -57,9 +57,16 @@ class HealthChecks:
             models = None
         if models is None:
             if self._registry.mark_unhealthy(engine.id, self._config.unhealthy_after):
-                _log.warning("Lost engine", engine=engine.id.name, role=engine.role)
+                self._say_lost(engine)
         elif self._registry.mark_healthy(engine.id, models):
             _log.info("Found engine healthy", engine=engine.id.name, role=engine.role, models=sorted(models))
+
+    def _say_lost(self, engine: Engine) -> None:
+        state = self._registry.find(engine.id)
+        if state is not None and state.draining:  # it was told to go: nothing that anybody must look at
+            _log.info("Left engine", engine=engine.id.name, role=engine.role)
+        else:
+            _log.warning("Lost engine", engine=engine.id.name, role=engine.role)
 
     async def _ask(self, engine: Engine) -> dict[str, dict[str, object]] | None:
         status, _ = await self._upstream.get(engine, "/health", self._config.timeout_seconds)
