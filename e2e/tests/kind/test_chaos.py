@@ -30,6 +30,7 @@ BACK_SECONDS = 180
 QUIET_SECONDS = 60
 TOLD_SECONDS = 15
 ENDPOINTS_SECONDS = 15
+AT_RANDOM_SECONDS = 60  # at least, where what is done in turn took the time
 BETWEEN_FAULTS_SECONDS = (4.0, 16.0)
 OPERATOR = "deployment/pdd-operator"
 RESULTS = ROOT / "out" / "kind"
@@ -161,7 +162,8 @@ def test_restarts_with_grace_cut_nothing(scene: Scene, say: Say) -> None:
 def test_pods_are_killed_at_random(scene: Scene, say: Say) -> None:
     """What is left of the time: any pod of a role that is whole, deleted or crashed; users see broken streams of killed engines and routers only."""
     since = time.time()
-    while scene.left_seconds > 0 or not since_faults(scene, since):
+    seconds = max(scene.left_seconds, AT_RANDOM_SECONDS)
+    while time.time() < since + seconds:
         drawn = draw(scene.chance, standing(scene))
         if drawn is not None:
             role, pod, how = drawn
@@ -169,6 +171,7 @@ def test_pods_are_killed_at_random(scene: Scene, say: Say) -> None:
         time.sleep(scene.chance.uniform(*BETWEEN_FAULTS_SECONDS))  # the rhythm of the chaos; nothing is waited for
     say(f"killed at random:\n{table(since_faults(scene, since), scene.began)}")
     seen = failures(since_then(scene.traffic.heard(), since))
+    assert since_faults(scene, since)
     assert {item.kind for item in seen} <= ROUTER_DIED | {"Told stream_broken"}
 
 
