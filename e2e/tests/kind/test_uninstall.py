@@ -119,7 +119,7 @@ def test_a_namespace_goes_with_a_deployment_in_it(installed: Kubectl, terminal: 
     """kubectl delete namespace under a deployment whose requests are short: it is gone within a minute, and the operator has no complaint."""
     sample = yaml.safe_load((ROOT / SAMPLE).read_text())
     sample["spec"]["router"]["limits"] = {
-        "requestTimeoutSeconds": 20
+        "requestTimeoutSeconds": 1
     }  # Kubernetes waits for half of that, see the guide
     installed("--namespace", own, "apply", "--filename", "-", stdin=json.dumps(sample))
     terminal(f"kubectl wait pdd/small --namespace {own} --for condition=Reconciled --timeout 30s")
