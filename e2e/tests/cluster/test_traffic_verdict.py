@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pdd_e2e.kind_suite.faults import How, Standing, draw
-from pdd_e2e.kind_suite.traffic_plan import LONG, dialogues, make_keys, plan
+from pdd_e2e.kind_suite.traffic_plan import LONG, READER, dialogues, make_keys, plan
 from pdd_e2e.kind_suite.traffic_verdict import Reuse, failures, is_right, kinds, parse, reuse, wrong
 
 SURE = {"text": "Rome is old", "sure": "Rome is old"}
@@ -62,11 +62,20 @@ def test_failures_are_counted_by_kind_and_wrong_words_named() -> None:
 
 
 def test_a_stream_runs_from_its_opening_to_its_attempt_s_end() -> None:
-    opened = {"kind": "opened", "user": "long-0", "began": 5.0, "decode": "d-1"}
+    opened = {"kind": "opened", "user": LONG, "began": 5.0, "decode": "d-1"}
     other = opened | {"began": 6.0}
-    found = heard(opened, attempt(user="long-0", began=5.0), other)
+    found = heard(opened, attempt(user=LONG, began=5.0), other)
     assert [(stream.began, stream.decode) for stream in found.running(LONG)] == [(6.0, "d-1")]
-    assert found.running("user") == []
+    assert found.running("user-0") == []
+
+
+def test_a_user_waits_from_asking_to_the_opening() -> None:
+    asked = {"kind": "asked", "user": READER, "began": 5.0}
+    opened = {"kind": "opened", "user": READER, "began": 5.0, "decode": "d-1"}
+    assert heard(asked).waits(READER)
+    assert not heard(asked).waits(LONG)
+    assert not heard(asked, opened).waits(READER)
+    assert not heard(asked, attempt(user=READER, began=5.0)).waits(READER)
 
 
 def test_what_is_no_line_of_the_program_is_an_error() -> None:
@@ -103,12 +112,14 @@ def test_reuse_is_counted_against_own_caches_and_against_none() -> None:
 
 def test_plans_have_a_key_for_each_conversation_and_one_for_references() -> None:
     keys = make_keys()
-    told = plan("http://router", keys, ANSWERS, users=5, long_users=1, deadline_seconds=9)
+    told = plan("http://router", keys, ANSWERS, 5, LONG, READER)
     assert len(set(keys)) == len(keys)
     assert told["reference_key"] not in told["keys"]
     names = {dialogue["name"] for dialogue in told["dialogues"]}
     assert {name for spoken in told["users"].values() for name in spoken} == names
-    assert len({dialogue["system"] for dialogue in dialogues({})}) == len(names)
+    assert names == {dialogue["name"] for dialogue in dialogues({})}
+    talkers = plan("http://router", keys, ANSWERS, 1)
+    assert LONG not in {dialogue["name"] for dialogue in talkers["dialogues"]}
 
 
 def test_only_roles_that_are_whole_are_harmed() -> None:

@@ -23,7 +23,7 @@ RESULTS = ROOT / "out" / "kind"
 def test_engines_come_and_go_under_traffic(small: LiveDeployment, say: Say) -> None:
     """1→3 and 1→2 and back: no failed request, no other word, reuse across prefill engines in figures, what stays is what was there."""
     first = engines(small)
-    with arranged(small) as keys, conversing(small, keys, {}, users=USERS) as traffic:
+    with arranged(small) as keys, conversing(small, keys, USERS) as traffic:
         traffic.wait_for_answers(3, timeout_seconds=90)
         say("users are being answered")
         try:

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import yaml
 from pdd_e2e.cluster.errors import ClusterError
 from pdd_e2e.kind_suite import traffic_program
 from pdd_e2e.kind_suite.deployment import LiveDeployment, wait_until
-from pdd_e2e.kind_suite.traffic_plan import RUN_ON_DECODE_BELOW, Answers, make_keys, plan
+from pdd_e2e.kind_suite.traffic_plan import RUN_ON_DECODE_BELOW, make_keys, plan
 from pdd_e2e.kind_suite.traffic_verdict import Heard, parse
 
 POD = "traffic"
@@ -24,7 +24,6 @@ _KEYS_SECRET = "traffic-keys"  # noqa: S105  # a name
 _READY_SECONDS = 300
 _END_SECONDS = 120
 _POLL_SECONDS = 2.0  # each look takes the machine a good part of a second
-_DEADLINE_SECONDS = 1800.0
 _STOPS = "import os, signal; os.kill(1, signal.SIGTERM)"
 _RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -37,16 +36,15 @@ _RESTRICTED = {
 
 @dataclass(slots=True)
 class Traffic:
-    """A pod that converses. `known`: answers of the quiet deployment that were recorded before."""
+    """A pod that converses."""
 
     deployment: LiveDeployment
-    known: Answers = field(default_factory=dict)
 
     def heard(self) -> Heard:
         """Raises ClusterError where the program failed."""
         lines = self.deployment("logs", POD, "--tail=-1").splitlines()
         try:
-            return parse(lines, self.known)
+            return parse(lines, {})
         except ValueError:
             raise ClusterError(f"the users' program failed: {' '.join(lines[-8:])}") from None
 
@@ -110,16 +108,14 @@ def arranged(deployment: LiveDeployment, *, routers: int = 1) -> Iterator[list[s
 
 
 @contextmanager
-def conversing(
-    deployment: LiveDeployment, keys: Sequence[str], known: Answers, *, users: int, long_users: int = 0
-) -> Iterator[Traffic]:
-    """Users talk from when every answer that is not known yet was recorded. The pod is taken away afterwards."""
+def conversing(deployment: LiveDeployment, keys: Sequence[str], users: int, *special: str) -> Iterator[Traffic]:
+    """Users as in `plan`, who talk from when every answer was recorded. The pod is taken away afterwards."""
     url = f"http://{deployment.name}-router.{deployment.namespace}.svc:8000"
-    told = plan(url, keys, known, users=users, long_users=long_users, deadline_seconds=_DEADLINE_SECONDS)
+    told = plan(url, keys, {}, users, *special)
     remove(deployment)
     deployment.kubectl.apply(_objects(deployment, told))
     try:
-        traffic = Traffic(deployment, known)
+        traffic = Traffic(deployment)
         wait_until(lambda: traffic._phase() != "Pending", "the users' pod", 60)
         traffic.wait(lambda heard: heard.ready, "the reference answers", _READY_SECONDS)
         yield traffic

@@ -12,6 +12,9 @@ Answers = Mapping[str, Sequence[Mapping[str, str]]]
 """By dialogue and turn: `text`, what the quiet deployment answers; `sure`, the part of it before the first near tie."""
 
 LONG = "long"
+"""Of users and their dialogue: an answer that is streamed for many seconds."""
+READER = "reader"
+"""Of users and their dialogue: a prompt that is prefilled for seconds."""
 RUN_ON_DECODE_BELOW = 64
 _TOPICS = ("the Danube", "the Nile", "the Volga")
 _SYSTEM = "You are a patient teacher. You answer in whole sentences, with names, and you keep to what was asked."
@@ -26,10 +29,13 @@ _QUESTIONS = (
 _SENTENCE = "The old ferryman rows home over the dark lake before the storm comes. "
 _ANSWER_TOKENS = 24
 _LONG_TOKENS = 160
+_READER_TOKENS = 8
+_READER_SENTENCES = 60
 _KEYS = 600
 _MODEL = "smollm2"
 _REQUEST_SECONDS = 90.0
 _RETRY_SECONDS = 0.5
+_DEADLINE_SECONDS = 1800.0
 
 
 def make_keys() -> list[str]:
@@ -56,14 +62,23 @@ def dialogues(answers: Answers) -> list[dict[str, Any]]:
         ],
         "max_tokens": _LONG_TOKENS,
     }
-    return [talk | {"answers": list(answers.get(str(talk["name"]), ()))} for talk in (*talks, tale)]
+    log = " ".join(
+        f"On day {day} the ferryman carried {7 * day % 50} people over the lake." for day in range(_READER_SENTENCES)
+    )
+    book = {
+        "name": READER,
+        "system": _SYSTEM,
+        "questions": [f"{log} Write this sentence once more: {_SENTENCE}"],
+        "max_tokens": _READER_TOKENS,
+    }
+    return [talk | {"answers": list(answers.get(str(talk["name"]), ()))} for talk in (*talks, tale, book)]
 
 
-def plan(
-    url: str, keys: Sequence[str], answers: Answers, *, users: int, long_users: int, deadline_seconds: float
-) -> dict[str, Any]:
-    """What the program is told. Users begin with different topics; a long user's answers take many seconds."""
+def plan(url: str, keys: Sequence[str], answers: Answers, users: int, *special: str) -> dict[str, Any]:
+    """What the program is told. `users` talk, beginning with different topics; `special`: LONG or READER, each one user more."""
     spoken = {f"user-{at}": [*_TOPICS[at % len(_TOPICS) :], *_TOPICS[: at % len(_TOPICS)]] for at in range(users)}
+    spoken |= {name: [name] for name in special}
+    needed = {name for names in spoken.values() for name in names}
     return {
         "url": url,
         "model": _MODEL,
@@ -71,7 +86,7 @@ def plan(
         "reference_key": keys[-1],
         "request_seconds": _REQUEST_SECONDS,
         "retry_seconds": _RETRY_SECONDS,
-        "deadline_seconds": deadline_seconds,
-        "users": spoken | {f"{LONG}-{at}": [LONG] for at in range(long_users)},
-        "dialogues": dialogues(answers),
+        "deadline_seconds": _DEADLINE_SECONDS,
+        "users": spoken,
+        "dialogues": [dialogue for dialogue in dialogues(answers) if dialogue["name"] in needed],
     }

@@ -2,7 +2,7 @@
 
 Python 3.11 and aiohttp, which the router's image has; imports nothing of this package, being handed to the pod as one file. First it has
 every answer that the plan lacks computed afresh by one engine (`reference` lines), then its users hold conversations until SIGTERM or the
-plan's deadline (`opened` and `attempt` lines), each turn again until it is answered. Judges how an answer came, never what it says.
+plan's deadline (`asked`, `opened` and `attempt` lines), each turn again until it is answered. Judges how an answer came, never what it says.
 """
 
 import asyncio
@@ -202,6 +202,7 @@ async def until_answered(
 async def ask(world: World, session: aiohttp.ClientSession, dialogue: dict[str, Any], attempt: Attempt) -> None:
     body = _body(world, dialogue, attempt.turn) | {"stream": True, "stream_options": {"include_usage": True}}
     headers = _headers(world.key_of(attempt.conversation))
+    say("asked", {"user": attempt.user, "began": attempt.began})
     try:
         async with asyncio.timeout(world.plan["request_seconds"]):
             response = await session.post(

@@ -71,36 +71,41 @@ class Heard:
     """All that the program has said so far."""
 
     attempts: tuple[Attempt, ...]
+    asked: tuple[tuple[str, float], ...]
     opened: tuple[Opened, ...]
     answers: Answers
     ready: bool
 
-    def running(self, user_prefix: str) -> list[Opened]:
-        """Streams that have begun and not ended."""
+    def running(self, user: str) -> list[Opened]:
+        """The user's streams that have begun and not ended."""
         ended = {(attempt.user, attempt.began) for attempt in self.attempts}
-        return [
-            stream
-            for stream in self.opened
-            if stream.user.startswith(user_prefix) and (stream.user, stream.began) not in ended
-        ]
+        return [stream for stream in self.opened if stream.user == user and (stream.user, stream.began) not in ended]
+
+    def waits(self, user: str) -> bool:
+        """Whether the user has asked something and there is no answer yet."""
+        answered = {(attempt.user, attempt.began) for attempt in self.attempts}
+        answered |= {(stream.user, stream.began) for stream in self.opened}
+        return any(question[0] == user and question not in answered for question in self.asked)
 
 
 def parse(lines: Iterable[str], known: Answers) -> Heard:
     """Raises ValueError where a line is none of the program's. `known`: answers from before."""
-    attempts, opened, ready = [], [], False
+    attempts, asked, opened, ready = [], [], [], False
     answers: dict[str, list[Mapping[str, str]]] = {name: list(turns) for name, turns in known.items()}
     for line in lines:
         value = json.loads(line)
         kind = value.pop("kind")
         if kind == "attempt":
             attempts.append(Attempt(**value))
+        elif kind == "asked":
+            asked.append((value["user"], value["began"]))
         elif kind == "opened":
             opened.append(Opened(**value))
         elif kind == "reference":
             answers.setdefault(value["dialogue"], []).append({"text": value["text"], "sure": value["sure"]})
         else:
             ready = True
-    return Heard(tuple(attempts), tuple(opened), answers, ready)
+    return Heard(tuple(attempts), tuple(asked), tuple(opened), answers, ready)
 
 
 def wrong(heard: Heard) -> list[str]:
