@@ -57,9 +57,7 @@ def dialogues(answers: Answers) -> list[dict[str, Any]]:
     tale = {
         "name": LONG,
         "system": _SYSTEM,
-        "questions": [
-            "Tell me a long tale of a ferryman, his daughter and a storm on the lake. Begin at the beginning."
-        ],
+        "questions": [f"Write this sentence thirty times, word for word: {_SENTENCE * 4}"],
         "max_tokens": _LONG_TOKENS,
     }
     log = " ".join(
