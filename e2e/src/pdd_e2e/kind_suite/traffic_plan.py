@@ -35,7 +35,7 @@ _KEYS = 600
 _MODEL = "smollm2"
 _REQUEST_SECONDS = 90.0
 _RETRY_SECONDS = 0.5
-_DEADLINE_SECONDS = 1800.0
+_DEADLINE_SECONDS = 7200.0
 
 
 def make_keys() -> list[str]:
