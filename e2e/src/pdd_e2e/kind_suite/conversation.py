@@ -35,6 +35,14 @@ class Turn:
         return int((self.receipt.get("prefill") or {}).get("read_tokens") or 0)
 
     @property
+    def reused_tokens(self) -> int:
+        """Prompt tokens that nobody computed for this turn. (`cached_tokens` is decode's view: what prefill just computed for it counts, too.)"""
+        prefill = self.receipt.get("prefill")
+        if prefill is None:
+            return self.cached_tokens
+        return int(prefill.get("local_tokens") or 0) + self.read_tokens
+
+    @property
     def prefill(self) -> str:
         """The prefill engine that was asked, or ""."""
         return str((self.receipt.get("prefill") or {}).get("engine", ""))
