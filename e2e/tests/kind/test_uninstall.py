@@ -151,6 +151,8 @@ def left_in_tenant(small: LiveDeployment) -> set[str]:
     return {item for item in of_namespace(small.kubectl, small.namespace) if not item.endswith(COMMON)}
 
 
+# The API server asks for patience while a definition is new.
+@pytest.mark.may_log(r"Request attempt #\d+/\d+ failed; will retry: GET .*status=429\)")
 @pytest.mark.budget(WAY_OUT_SECONDS)
 @pytest.mark.usefixtures("sample_again")
 def test_everything_goes_in_the_guides_words_and_comes_again(
