@@ -103,11 +103,11 @@ def test_the_same_text_is_reused_for_one_tenant_and_computed_for_another(tenants
     assert goes_on.read_tokens >= 64 and own.read_tokens >= 64, "and what it was answered"
     for turn in (globex[0], taken):
         assert turn.receipt["prefill"] is not None, "prefill computed it, and has a receipt"
-        assert turn.reused_tokens == 0, turn.receipt
+        assert turn.cached_tokens == 0, turn.receipt
 
 
 def mostly_reused(turn: Turn) -> bool:
-    return turn.reused_tokens >= 0.9 * turn.prompt_tokens
+    return turn.cached_tokens >= 0.9 * turn.prompt_tokens
 
 
 @pytest.mark.budget(LOOK_SECONDS)

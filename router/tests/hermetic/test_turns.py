@@ -41,6 +41,25 @@ async def test_follow_up_turn_reads_from_decode_what_it_holds(cluster: Any, stre
         assert all(engine.held_blocks == 0 for engine in c.engines)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_usage_says_what_was_cached_for_the_turn_and_not_what_decode_read(cluster: Any, stream: bool) -> None:
+    fields = {"stream": stream} | ({"stream_options": {"include_usage": True}} if stream else {})
+    async with cluster() as c:
+        history: list[Any] = [SYSTEM, user("Tell me of Rome")]
+        first = await c.chat(history, **fields)
+        assert usage_of(first, stream)["prompt_tokens_details"]["cached_tokens"] == 0, "all of it was computed"
+        assert await c.metric("claim_read_tokens_total", direction="PrefillToDecode") > 100, "to decode it was cached"
+        second = await c.chat([*history, {"role": "assistant", "content": first.text}, user("Go on")], **fields)
+        prefill = second.receipt["prefill"]
+        cached = usage_of(second, stream)["prompt_tokens_details"]["cached_tokens"]
+        assert cached == prefill["local_tokens"] + prefill["read_tokens"] > 100
+
+
+def usage_of(reply: Any, stream: bool) -> dict[str, Any]:
+    found: dict[str, Any] = (reply.events[-1] if stream else reply.body)["usage"]
+    return found
+
+
 async def test_conversation_without_any_id_is_found_by_its_messages(cluster: Any) -> None:
     async with cluster(prefills=2, decodes=2) as c:
         histories: list[list[Any]] = [[SYSTEM, user(f"Subject number {at}")] for at in range(4)]

@@ -20,7 +20,7 @@ from pdd_router.flow.attempts import Progress, after_decode_failure, after_prefi
 from pdd_router.flow.budget import RetryBudget
 from pdd_router.flow.kv_params import parse_decode_handle, parse_prefill_handle, parse_receipt, with_keep
 from pdd_router.flow.legs import decode_body, prefill_body
-from pdd_router.flow.relay import without_params
+from pdd_router.flow.relay import event_for_client
 from pdd_router.openai.errors import parse_engine_error
 from pdd_router.openai.request import Endpoint, parse_request
 from pdd_router.openai.sse import Event
@@ -106,13 +106,29 @@ def event(value: Any) -> tuple[Event, Any]:
 
 def test_parameters_are_taken_out_of_events_and_nothing_else_is_touched() -> None:
     plain, value = event({"id": "1", "choices": [{"delta": {"content": "ä\u2028"}}]})
-    assert without_params(plain, value) is plain.raw
+    assert event_for_client(plain, value, 7) is plain.raw
     with_choice, value = event({"id": "1", "choices": [{"index": 0}], "kv_transfer_params": {"claim": {}}})
-    assert json.loads((without_params(with_choice, value) or b"")[6:]) == {"id": "1", "choices": [{"index": 0}]}
+    assert sent(event_for_client(with_choice, value, None)) == {"id": "1", "choices": [{"index": 0}]}
     with_usage, value = event({"choices": [], "usage": {"a": 1}, "kv_transfer_params": None})
-    assert json.loads((without_params(with_usage, value) or b"")[6:]) == {"choices": [], "usage": {"a": 1}}
+    assert sent(event_for_client(with_usage, value, 7)) == {"choices": [], "usage": {"a": 1}}
     only, value = event({"id": "1", "object": "x", "choices": [], "kv_transfer_params": {"claim": {}}})
-    assert without_params(only, value) is None
+    assert event_for_client(only, value, None) is None
+
+
+def test_cached_tokens_are_those_of_the_turn_where_an_engine_gives_any() -> None:
+    usage = {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 8, "audio_tokens": None}}
+    told, value = event({"choices": [], "usage": usage})
+    assert event_for_client(told, value, None) is told.raw
+    assert event_for_client(told, value, 8) is told.raw
+    details = {"cached_tokens": 0, "audio_tokens": None}
+    expected = {"choices": [], "usage": {"prompt_tokens": 9, "prompt_tokens_details": details}}
+    assert sent(event_for_client(told, value, 0)) == expected
+    silent, value = event({"choices": [], "usage": {"prompt_tokens": 9, "prompt_tokens_details": None}})
+    assert event_for_client(silent, value, 8) is silent.raw
+
+
+def sent(raw: bytes | None) -> Any:
+    return json.loads((raw or b"")[6:])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ class Cache(StrEnum):
 class TurnResult:
     """One turn as the client saw it, and the router's receipt for its prefill leg.
 
-    `ttft_seconds` is from sending the request to the first piece of text; `cached_tokens` is what usage says of decode's side.
+    `ttft_seconds` is from sending the request to the first piece of text; `cached_tokens` is what usage says that nobody computed.
     `read_seconds` and `counted_bytes` are what the prefill engines' own NIXL counters rose by.
     """
 

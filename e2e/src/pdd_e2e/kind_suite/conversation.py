@@ -20,7 +20,7 @@ QUESTIONS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One answer. `receipt` is the router's account of where the prompt was computed."""
+    """One answer. `cached_tokens`: of the prompt, computed by nobody for it. `receipt`: the router's account of where it was computed."""
 
     text: str
     prompt_tokens: int
@@ -33,14 +33,6 @@ class Turn:
     def read_tokens(self) -> int:
         """Prompt tokens that prefill read from decode instead of computing them."""
         return int((self.receipt.get("prefill") or {}).get("read_tokens") or 0)
-
-    @property
-    def reused_tokens(self) -> int:
-        """Prompt tokens that nobody computed for this turn. (`cached_tokens` is decode's view: what prefill just computed for it counts, too.)"""
-        prefill = self.receipt.get("prefill")
-        if prefill is None:
-            return self.cached_tokens
-        return int(prefill.get("local_tokens") or 0) + self.read_tokens
 
     @property
     def prefill(self) -> str:

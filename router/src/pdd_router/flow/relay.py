@@ -1,7 +1,8 @@
 """Decode's answer → the client: nothing is answered before decode's first event, nothing is hidden after it.
 
 A stream that breaks ends in an error event, without ``[DONE]``, and its connection is closed. ``kv_transfer_params`` is
-taken out on the way; everything else passes byte for byte.
+taken out on the way, and usage's ``cached_tokens`` says what was cached for the turn: to decode all is cached that prefill
+has just computed for it. Everything else passes byte for byte.
 """
 
 from __future__ import annotations
@@ -58,11 +59,26 @@ class Tally:
             self.params = value[kv_params.KEY]
 
 
-def without_params(event: Event, value: JsonObject | None) -> bytes | None:
-    """The event as the client gets it; None where it carried nothing but our parameters."""
-    if value is None or kv_params.KEY not in value:
-        return event.raw
+def for_client(value: JsonObject, cached_tokens: int | None) -> JsonObject:
+    """What an engine answers as the client gets it. ``cached_tokens``: of the turn; None leaves decode's word.
+
+    With Retain vLLM itself hands prefill's number on to decode (``remote_prefill_cached_tokens``).
+    """
     rest = {key: item for key, item in value.items() if key != kv_params.KEY}
+    usage = rest.get("usage")
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    if cached_tokens is not None and isinstance(usage, dict) and isinstance(details, dict):
+        rest["usage"] = {**usage, "prompt_tokens_details": {**details, "cached_tokens": cached_tokens}}
+    return rest
+
+
+def event_for_client(event: Event, value: JsonObject | None, cached_tokens: int | None) -> bytes | None:
+    """The event as the client gets it; None where it carried nothing but our parameters."""
+    if value is None:
+        return event.raw
+    rest = for_client(value, cached_tokens)
+    if rest == value:
+        return event.raw
     if not rest.get("choices") and not rest.get("usage"):
         return None
     return render_event(rest)
@@ -84,12 +100,14 @@ class Relay:
             headers[HEADER] = render_receipt(self._opened.plan, self._opened.prefill)
         return headers
 
+    def _cached_tokens(self) -> int | None:
+        return self._opened.prefill.cached_tokens if self._opened.prefill is not None else None
+
     def answer(self, answer: JsonObject) -> web.Response:
         """A whole answer that has been checked already."""
         self._tally.note(answer)
         self._ended(success=True)
-        body = {key: value for key, value in answer.items() if key != kv_params.KEY}
-        raw = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        raw = json.dumps(for_client(answer, self._cached_tokens()), ensure_ascii=False, separators=(",", ":")).encode()
         return web.Response(body=raw, content_type="application/json", headers=self.headers())
 
     async def stream(self, request: web.Request, stream: EventStream) -> tuple[web.StreamResponse, str]:
@@ -118,7 +136,7 @@ class Relay:
             value = check_event(engine, event)
             if value is not None:
                 self._tally.note(value)
-            data = without_params(event, value)
+            data = event_for_client(event, value, self._cached_tokens())
             if data is not None:
                 await self._write(response, data)
             if event.is_done:

@@ -24,6 +24,13 @@ class PrefillReport:
     prompt_tokens: int | None
     seconds: float
 
+    @property
+    def cached_tokens(self) -> int | None:
+        """Prompt tokens that nobody computed for this turn: prefill had them or read them. None where it does not say."""
+        if self.receipt is None or self.receipt.local_tokens is None:
+            return None
+        return self.receipt.local_tokens + self.receipt.read_tokens
+
 
 def render_receipt(plan: Plan, prefill: PrefillReport | None) -> str:
     """Compact ASCII JSON, fit for a header."""
