@@ -130,11 +130,17 @@ test-controls: setup ## The engine suite against the stock connector and with si
 	@cd e2e && ../$(BIN)/pytest -q tests/engines/test_controls.py
 
 # The cluster stays, so that the next run is short: e2e-down takes it away. What fails is run once more on the deployment that is there.
+kind_tests = cd e2e && { $(KIND_TESTS) $(1) || { echo "== once more, what failed"; PDD_E2E_KEEP=1 $(KIND_TESTS) $(1) --last-failed; }; }
 KIND_TESTS := ../$(BIN)/pytest -p no:randomly -v tests/kind
+UPHEAVALS := chaos revisions scale tenants
 
 .PHONY: e2e
 e2e: setup ## The product on a real Kubernetes by kind, with real engines in pods (needs root on Debian, or a Docker engine)
-	@cd e2e && { $(KIND_TESTS) $(ARGS) || { echo "== once more, what failed"; PDD_E2E_KEEP=1 $(KIND_TESTS) $(ARGS) --last-failed; }; }
+	@$(call kind_tests,$(ARGS))
+
+.PHONY: e2e-quick
+e2e-quick: setup ## e2e without those that kill, scale and change engines for minutes; what CI runs
+	@$(call kind_tests,$(foreach name,$(UPHEAVALS),--ignore tests/kind/test_$(name).py) $(ARGS))
 
 .PHONY: e2e-controls
 e2e-controls: setup ## One guard after the other taken out of the product on that cluster: the suite must notice (ARGS="NAME ...")
