@@ -76,8 +76,15 @@ async def serving(answer: bytes, *, closes: bool = True) -> AsyncIterator[str]:
         release.set()
 
 
-async def asked(url: str, seconds: float = 5) -> Attempt:
-    plan: dict[str, Any] = {"url": url, "model": "m", "keys": ["key"], "request_seconds": seconds}
+async def asked(url: str, **limits: float) -> Attempt:
+    plan: dict[str, Any] = {
+        "url": url,
+        "model": "m",
+        "keys": ["key"],
+        "request_seconds": 5,
+        "silence_seconds": 5,
+        **limits,
+    }
     attempt = Attempt("user", "talk", 0, 1, 0, 0.0)
     async with aiohttp.ClientSession() as session:
         await ask(World(plan), session, DIALOGUE, attempt)
@@ -91,9 +98,10 @@ async def test_every_end_of_an_answer_is_told_from_the_others(name: str) -> None
         assert (await asked(url)).outcome == outcome
 
 
-async def test_what_never_ends_is_a_hang() -> None:
+@pytest.mark.parametrize("limit", ["request_seconds", "silence_seconds"])
+async def test_what_never_ends_is_a_hang(limit: str) -> None:
     async with serving(HEAD + events(word("Ro")), closes=False) as url:
-        attempt = await asked(url, seconds=0.3)
+        attempt = await asked(url, **{limit: 0.3})
     assert (attempt.outcome, attempt.text) == ("Hang", "Ro")
 
 

@@ -26,14 +26,15 @@ _QUESTIONS = (
     "And last, what do travellers need who want to go down {topic} by boat in the summer? Think of clothes, of tents, of money and of the food "
     "for several weeks, of the papers that are asked for at the borders, and of the weather that one has to expect in the mountains. ",
 )
-_SENTENCE = "The old ferryman rows home over the dark lake before the storm comes. "
+_SENTENCE = "The old ferryman rows home over the dark lake before the storm comes.\n"
 _ANSWER_TOKENS = 24
-_LONG_TOKENS = 160
+_LONG_TOKENS = 96
 _READER_TOKENS = 8
-_READER_SENTENCES = 60
+_READER_SENTENCES = 30
 _KEYS = 600
 _MODEL = "smollm2"
-_REQUEST_SECONDS = 90.0
+_SILENCE_SECONDS = 60.0  # longer than any prefill, on two cores where engines start
+_REQUEST_SECONDS = 300.0
 _RETRY_SECONDS = 0.5
 _DEADLINE_SECONDS = 7200.0
 
@@ -57,7 +58,7 @@ def dialogues(answers: Answers) -> list[dict[str, Any]]:
     tale = {
         "name": LONG,
         "system": _SYSTEM,
-        "questions": [f"Write this sentence thirty times, word for word: {_SENTENCE * 4}"],
+        "questions": [f"Write this sentence thirty times, word for word:\n{_SENTENCE * 4}"],
         "max_tokens": _LONG_TOKENS,
     }
     log = " ".join(
@@ -82,6 +83,7 @@ def plan(url: str, keys: Sequence[str], answers: Answers, users: int, *special: 
         "model": _MODEL,
         "keys": list(keys[:-1]),
         "reference_key": keys[-1],
+        "silence_seconds": _SILENCE_SECONDS,
         "request_seconds": _REQUEST_SECONDS,
         "retry_seconds": _RETRY_SECONDS,
         "deadline_seconds": _DEADLINE_SECONDS,

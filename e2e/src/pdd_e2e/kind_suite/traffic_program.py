@@ -203,9 +203,8 @@ async def ask(world: World, session: aiohttp.ClientSession, dialogue: dict[str, 
     say("asked", {"user": attempt.user, "began": attempt.began})
     try:
         async with asyncio.timeout(world.plan["request_seconds"]):
-            response = await session.post(
-                world.plan["url"] + _CHAT, json=body, headers=headers, timeout=aiohttp.ClientTimeout(total=None)
-            )
+            silence = aiohttp.ClientTimeout(total=None, sock_read=world.plan["silence_seconds"])
+            response = await session.post(world.plan["url"] + _CHAT, json=body, headers=headers, timeout=silence)
             async with response:
                 attempt.status = response.status
                 if response.status != 200:
@@ -238,6 +237,8 @@ async def _read(response: aiohttp.ClientResponse, attempt: Attempt) -> None:
         async for piece in response.content.iter_any():
             for data in events.feed(piece):
                 note(attempt, data, time.time())
+    except TimeoutError:  # aiohttp's own are ClientErrors, too
+        raise
     except aiohttp.ClientError as error:
         attempt.end, attempt.error = "Broken", repr(error)
     else:

@@ -1,7 +1,7 @@
 """What users got: parsed, judged against what a quiet deployment answers, counted. Pure.
 
 Kinds of an attempt: `Whole`; `Told` (an error event, no [DONE], the connection closed); `Cut` (a stream that just ended); `Dropped` (the
-connection ended before an answer); `Unreachable`; `Refused` (an HTTP error in OpenAI's form); `Hang`; `Malformed` (what no router may send).
+connection ended before an answer); `Unreachable`; `Refused` (an HTTP error in OpenAI's form); `Hang` (no byte for a minute); `Malformed` (what no router may send).
 """
 
 import json
