@@ -22,7 +22,8 @@ KIND_FILES = NODE_FILES.parent
 _NODE_PACKAGES = (
     "iptables,nftables,iproute2,conntrack,ethtool,runc,containernetworking-plugins,procps,kmod,mount,util-linux,jq"
 )
-_PYTHON_PACKAGES = "ca-certificates,python3.11,python3.11-venv,libnuma1,libgomp1"
+# python3-distutils is what python3.11-venv's dependency on a virtual package comes to: debootstrap finds no providers.
+_PYTHON_PACKAGES = "ca-certificates,python3.11,python3.11-venv,python3-distutils,libnuma1,libgomp1"
 _SOURCES = Path("/etc/apt")
 _BUILD_TIMEOUT_SECONDS = 600
 NODE_REPOSITORY = "localhost/pdd-kind-node"
