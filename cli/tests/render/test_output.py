@@ -44,8 +44,9 @@ def test_the_same_object_gives_the_same_bytes() -> None:
 @pytest.mark.parametrize("path", DOCUMENTED, ids=lambda path: path.stem)
 def test_an_object_of_a_cluster_is_rendered_as_the_operator_does(path: Path) -> None:
     one = shown(sample(path), uid=UID)
-    spec = one.deployment.spec
-    operators = render(one.deployment, SETTINGS, EVERY_KIND, Replicas(spec.prefill.replicas, spec.decode.replicas))
+    roles = (one.deployment.spec.prefill, one.deployment.spec.decode)
+    prefill, decode = (None if role.autoscaling else role.replicas for role in roles)  # an autoscaler's are left alone
+    operators = render(one.deployment, SETTINGS, EVERY_KIND, Replicas(prefill, decode))
     assert documents(as_yaml([one])) == list(operators.manifests)
     assert one.secrets == operators.secrets
     assert "has no uid" not in as_yaml([one])
