@@ -74,8 +74,8 @@ def for_client(value: JsonObject, cached_tokens: int | None) -> JsonObject:
 
 def event_for_client(event: Event, value: JsonObject | None, cached_tokens: int | None) -> bytes | None:
     """The event as the client gets it; None where it carried nothing but our parameters."""
-    if value is None:
-        return event.raw
+    if value is None or (kv_params.KEY not in value and not value.get("usage")):
+        return event.raw  # nearly every event: nothing is copied or compared for a token
     rest = for_client(value, cached_tokens)
     if rest == value:
         return event.raw
