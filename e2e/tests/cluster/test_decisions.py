@@ -9,7 +9,7 @@ import yaml
 from pdd_e2e.cluster.docker_engine import lacks_sys_resource
 from pdd_e2e.cluster.engine_files import volume_objects
 from pdd_e2e.cluster.errors import ClusterError
-from pdd_e2e.cluster.kind_provider import NAME, cluster_config, is_outdated
+from pdd_e2e.cluster.kind_provider import NAME, cluster_config, is_outdated, was_started_again
 from pdd_e2e.cluster.kubectl import Kubectl
 from pdd_e2e.cluster.node_image import KIND_FILES, mirror_of, node_image_name
 from pdd_e2e.cluster.product_images import pip_settings
@@ -117,6 +117,13 @@ def test_a_node_of_another_make_is_made_anew_and_a_foreign_one_only_for_another(
     running: str, wanted: str | None, outdated: bool
 ) -> None:
     assert is_outdated(running, wanted, "localhost/pdd-kind-node:v1-b") is outdated
+
+
+@pytest.mark.parametrize(
+    ("started", "again"), [("2026-11-30T23:59:58.9498586Z", False), ("2026-12-01T00:14:00.1Z", True)]
+)
+def test_a_node_that_was_started_again_is_known(started: str, again: bool) -> None:
+    assert was_started_again("2026-11-30T23:59:57.083508726Z", started) is again
 
 
 @pytest.mark.parametrize("file", ["node/start", "node/Dockerfile", "system/Dockerfile", "modules/containerd/go.sum"])

@@ -34,19 +34,14 @@ def ensure_docker(state: Path, say: Say) -> None:
     _install(say)
     _configure()
     say("starting a Docker engine")
-    log = state / "dockerd.log"
+    log, pid_file = state / "dockerd.log", _pid_file(state)
+    # Nobody's child: it outlives the run. It writes and removes the file itself.
+    detached = ["setsid", "--fork", "dockerd", "--pidfile", str(pid_file)]
     with log.open("w") as file:
-        process = subprocess.Popen(  # Debian's dockerd
-            ["dockerd"],  # noqa: S607  # from PATH
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    _pid_file(state).write_text(str(process.pid))
+        subprocess.run(detached, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=True)  # noqa: S603  # Debian's
     deadline = time.monotonic() + _START_TIMEOUT_SECONDS
     while not succeeds(["docker", "info"]):
-        if process.poll() is not None or time.monotonic() > deadline:
+        if time.monotonic() > deadline:
             raise ClusterError(f"dockerd did not start; its log is {log}: {log.read_text()[-1000:]}")
         time.sleep(_POLL_SECONDS)
 
@@ -65,7 +60,7 @@ def stop_docker(state: Path, say: Say) -> None:
             time.sleep(_POLL_SECONDS)
         if _is_dockerd(pid):
             raise ClusterError(f"dockerd ({pid}) does not end")
-    file.unlink()
+    file.unlink(missing_ok=True)
 
 
 def lacks_sys_resource(status: str) -> bool:

@@ -1,7 +1,9 @@
 """The kind cluster `pdd-e2e` on this machine. Its kubeconfig lies in the state folder, never in the user's own."""
 
+import json
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from pdd_e2e.control_plane.binaries import Say, wanted_version
 NAME = "pdd-e2e"
 _CREATE_TIMEOUT_SECONDS = 400
 _WAIT = "240s"
+_FIRST_START = timedelta(seconds=60)
 _LOAD_TIMEOUT_SECONDS = 600
 _LIST_IMAGES = ("ctr", "--namespace", "k8s.io", "images", "list", "--quiet")
 
@@ -34,14 +37,16 @@ class KindProvider:
     def up(self) -> Kubectl:
         """Minutes the first time, seconds where it runs already. Raises ClusterError, ControlPlaneError.
 
-        A cluster whose node was made from other files than there are now is made anew.
+        A cluster whose node was made from other files than there are now is made anew, and so is one that stood still with its Docker engine:
+        its pods are not what their conditions say.
         """
         self.state.mkdir(parents=True, exist_ok=True)
         ensure_docker(self.state, self.say)
         programs = find_programs(say=self.say)
         exists = NAME in self._kind(programs, "get", "clusters").split()
-        if exists and is_outdated(_image_of_node(), self.image, node_image_name(wanted_version())):
-            self.say(f"the node of {NAME} is of another make: deleting the cluster")
+        why = _why_anew(self.image) if exists else ""
+        if why:
+            self.say(f"the node of {NAME} {why}: deleting the cluster")
             self._kind(programs, "delete", "cluster", "--name", NAME)
             exists = False
         if not exists:
@@ -100,8 +105,18 @@ def is_outdated(running: str, wanted: str | None, built_here: str) -> bool:
     return running.startswith(f"{NODE_REPOSITORY}:") and running != built_here
 
 
-def _image_of_node() -> str:
-    return run(["docker", "inspect", "--format", "{{.Config.Image}}", f"{NAME}-control-plane"]).strip()
+def was_started_again(made: str, started: str) -> bool:
+    """Whether a container's last start (both times as Docker writes them) is not the one right after it was made."""
+    return datetime.fromisoformat(started) - datetime.fromisoformat(made) > _FIRST_START
+
+
+def _why_anew(image: str | None) -> str:
+    node = json.loads(run(["docker", "inspect", f"{NAME}-control-plane"]))[0]
+    if is_outdated(node["Config"]["Image"], image, node_image_name(wanted_version())):
+        return "is of another make"
+    if not node["State"]["Running"] or was_started_again(node["Created"], node["State"]["StartedAt"]):
+        return "has stood still"
+    return ""
 
 
 def cluster_config(base: Mapping[str, Any], mounts: Mapping[str, Path], *, built_here: bool) -> dict[str, Any]:
