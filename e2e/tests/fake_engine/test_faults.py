@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from pdd_e2e.fake_engine import (
+    Abort,
     Answer,
     CloseWithoutDone,
     Die,
@@ -160,6 +161,22 @@ async def test_finish_error(start: Any) -> None:
     later = await fake.http.stream(CHAT, stream_body(fake))
     assert later.chunks[-1] == whole.body
     assert len(later.chunks) == 4
+    assert fake.inside.held_blocks == 0
+
+
+@pytest.mark.parametrize(("after", "finish"), [(2, ["abort"]), (0, [])])
+async def test_abort(start: Any, after: int, finish: list[str]) -> None:
+    """As vLLM 0.32 does where SIGTERM meets a request: nothing but the finish reason tells it from a whole answer."""
+    fake = await start()
+    fake.inside.script(Abort(after), Abort(after))
+    whole = await fake.http.post(CHAT, fake.http.chat_body(HELLO, 4))
+    assert (whole.status, whole.body["choices"][0]["finish_reason"]) == (200, "abort")
+    assert whole.body["usage"]["completion_tokens"] == after
+    streamed = await fake.http.stream(CHAT, stream_body(fake))
+    choices = [choice for chunk in streamed.chunks for choice in chunk["choices"]]
+    assert streamed.done
+    assert choices[0]["delta"] == {"role": "assistant", "content": ""}
+    assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == finish
     assert fake.inside.held_blocks == 0
 
 

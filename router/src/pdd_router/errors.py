@@ -87,6 +87,7 @@ class FailureReason(StrEnum):
     TOO_LARGE = "TooLarge"
     ERROR_EVENT = "ErrorEvent"
     FINISH_ERROR = "FinishError"
+    ABORTED = "Aborted"
     TRUNCATED = "Truncated"
 
 

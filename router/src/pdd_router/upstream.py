@@ -30,6 +30,13 @@ _BUSY = frozenset({429, 503})
 # The engine's or the way's trouble although they are 4xx: time limit, conflict, expectation of a proxy.
 _NOT_THE_CLIENT = frozenset({401, 403, 407, 408, 409, 421, 425})
 
+_SAYS_NOTHING = frozenset({"index", "role", "delta"})
+# What comes with the role comes at once; n answers have n roles.
+_AHEAD_SECONDS = 0.25
+_AHEAD_EVENTS = 64
+# Finish reasons with status 200. "abort": the engine was told to go with the request in it (vLLM on SIGTERM).
+_FAILED = {"error": FailureReason.FINISH_ERROR, "abort": FailureReason.ABORTED}
+
 
 class EventStream:
     """An engine's stream. ``next`` gives events that say something (no comments), None after the last."""
@@ -55,8 +62,29 @@ class EventStream:
             raise EngineFailedError(self._engine.id.name, FailureReason.TRUNCATED)
         return None
 
-    def push_back(self, event: Event) -> None:
-        self._ready.appendleft(event)
+    async def begin(self, timeout_seconds: float) -> None:
+        """Returns when the first event is there, or more, and is what an answer begins with; ``next`` gives them again. Raises LegError.
+
+        vLLM sends the role with the first token. Where it aborts a request without one, the end comes along with the role:
+        then the answer may still be had elsewhere.
+        """
+        seen: list[Event] = []
+        wait = timeout_seconds
+        while len(seen) < _AHEAD_EVENTS:
+            try:
+                event = await self.next(wait)
+            except EngineFailedError as error:
+                if seen and error.reason is FailureReason.TIMEOUT:
+                    break  # an answer of which nothing may be seen for long, such as hidden reasoning
+                raise
+            value = None if event is None else check_event(self._engine, event)
+            if event is None or event.is_done:
+                raise EngineFailedError(self._engine.id.name, FailureReason.TRUNCATED)
+            seen.append(event)
+            if value is None or _says_something(value):
+                break
+            wait = _AHEAD_SECONDS
+        self._ready.extendleft(reversed(seen))
 
     def _parse(self, chunk: bytes) -> None:
         try:
@@ -123,7 +151,7 @@ class Upstream:
     async def open_stream(
         self, engine: Engine, path: str, body: JsonObject, *, request_id: str
     ) -> AsyncIterator[EventStream]:
-        """A stream of which the first event is there. Raises LegError on the way to it."""
+        """A stream that has begun to answer. Raises LegError on the way to it."""
         limit = self._timeouts.first_event_seconds
         with _translated(engine):
             async with asyncio.timeout(limit):
@@ -136,11 +164,7 @@ class Upstream:
             if response.content_type != "text/event-stream":
                 raise EngineFailedError(engine.id.name, FailureReason.MALFORMED)
             stream = EventStream(engine, response, self._limits.max_event_bytes)
-            first = await stream.next(limit)
-            if first is None:
-                raise EngineFailedError(engine.id.name, FailureReason.TRUNCATED)
-            check_event(engine, first)
-            stream.push_back(first)
+            await stream.begin(limit)
             yield stream
         finally:
             # Never back into the pool: an unfinished answer must be cut, a finished one has released itself.
@@ -202,6 +226,17 @@ def check_event(engine: Engine, event: Event) -> JsonObject | None:
     return value
 
 
+def _says_something(value: JsonObject) -> bool:
+    """Whether an event has more of an answer than roles."""
+    choices = value.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        delta = choice.get("delta") if isinstance(choice, dict) else None
+        said = {**choice, **delta} if isinstance(delta, dict) else choice
+        if not isinstance(said, dict) or any(value for key, value in said.items() if key not in _SAYS_NOTHING):
+            return True
+    return False
+
+
 def check_answer(engine: str, value: JsonObject) -> None:
     """Raises EngineFailedError or EngineRejectedError where an answer or an event with status 200 is in truth a failure."""
     error = value.get("error")
@@ -212,5 +247,6 @@ def check_answer(engine: str, value: JsonObject) -> None:
         raise EngineFailedError(engine, FailureReason.ERROR_EVENT)
     choices = value.get("choices")
     for choice in choices if isinstance(choices, list) else ():
-        if isinstance(choice, dict) and choice.get("finish_reason") == "error":
-            raise EngineFailedError(engine, FailureReason.FINISH_ERROR)
+        finish = choice.get("finish_reason") if isinstance(choice, dict) else None
+        if isinstance(finish, str) and finish in _FAILED:
+            raise EngineFailedError(engine, _FAILED[finish])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pdd_e2e.fake_engine import (
+    Abort,
     CloseWithoutDone,
     Die,
     ErrorIn200,
@@ -36,6 +37,7 @@ BEFORE: list[Fault] = [
     GarbageJson(),
     ErrorIn200(),
     FinishError(),
+    Abort(),
     ResetAfterBytes(3),
 ]
 
@@ -128,13 +130,13 @@ async def test_prefill_dies_at_random_times_and_no_client_sees_it(cluster: Any) 
     rng = random.Random(8)
     async with cluster(prefills=2, config={"retries": {"burst": 1000}, "breaker": {"failures": 1000}}) as c:
         replies = []
-        for at in range(120):
+        for at in range(500):
             if rng.random() < 0.3:
                 rng.choice(c.prefills).script(rng.choice(BEFORE))
             replies.append(await c.chat([{"role": "user", "content": f"Subject {at}. " * 12}], stream=at % 2 == 0))
         assert {reply.status for reply in replies} == {200}
         retries = await c.metric("retries_total", role="Prefill")
-        assert 0 < retries <= 120
+        assert 0 < retries <= 500 * 0.3
         await c.until_idle()
     async with cluster(prefills=2, config={"onPrefillFailure": "Fail"}) as c:
         c.prefills[0].script(BEFORE[0])
@@ -176,6 +178,7 @@ async def test_retries_are_bounded_by_a_budget(cluster: Any) -> None:
         CloseWithoutDone(2),
         CloseWithoutDone(),
         FinishError(2),
+        Abort(2),
         HangMidStream(2),
         Die(after_events=2),
         ResetAfterBytes(900),
@@ -195,6 +198,31 @@ async def test_broken_stream_ends_in_an_error_event_and_a_closed_connection(clus
         assert reply.events[-1]["error"]["type"] == "upstream_error"
         assert all("error" not in event for event in reply.events[:-1])
         assert not c.legs(c.decodes[1]), "never tried elsewhere after the first event"
+        await c.until_idle()
+
+
+async def test_decode_dies_under_many_streams_and_all_are_told_or_whole(cluster: Any) -> None:
+    """R9, 200 streams: each is whole, or says so and ends; what came is the beginning of the whole answer, no token twice."""
+    rng = random.Random(9)
+    config = {"timeouts": {"betweenEventsSeconds": 0.3}, "breaker": {"failures": 1000}, "retries": {"burst": 1000}}
+    async with cluster(decodes=2, config=config) as c:
+        whole = await c.chat(LONG, stream=True, max_tokens=8)
+        told = 0
+        for _ in range(25):
+            for engine in c.decodes:
+                for _ in range(2):
+                    after = rng.randrange(2, 8)
+                    faults = [ResetAfterEvents(after), CloseWithoutDone(after), FinishError(after), Abort(after)]
+                    engine.script(rng.choice([*faults, HangMidStream(after), ResetAfterBytes(400 * after)]))
+            async with asyncio.timeout(5):
+                replies = await asyncio.gather(*(c.chat(LONG, stream=True, max_tokens=8) for _ in range(8)))
+            for reply in replies:
+                assert reply.status == 200, "they had begun"
+                broken = "error" in reply.events[-1]
+                told += broken
+                assert reply.done is not broken and reply.cut is broken
+                assert whole.text.startswith(reply.text) and (broken or reply.text == whole.text)
+        assert told >= 40
         await c.until_idle()
 
 

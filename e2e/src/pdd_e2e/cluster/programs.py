@@ -5,14 +5,14 @@ Prebuilt archives beside the repository come first, else Go builds them from the
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pdd_e2e.cluster.errors import ClusterError
 from pdd_e2e.cluster.shell import run
-from pdd_e2e.control_plane.binaries import PREBUILT, Say, cache_folder, find_binaries, unpack
+from pdd_e2e.control_plane.binaries import PREBUILT, Say, cache_folder, find_binaries
+from pdd_e2e.control_plane.made_once import made_once, unpack
 
 MODULES = Path(__file__).parents[3] / "kind" / "modules"
 _BUILD_TIMEOUT_SECONDS = 1800
@@ -63,24 +63,19 @@ def find_programs(
     if not os.access(kubernetes.folder / "kubebox", os.X_OK):
         raise ClusterError(f"{kubernetes.folder} has no kubebox, which nodes are built from: unset KUBEBUILDER_ASSETS")
     folder = cache_folder(environment) / "kind" / "bin"
-    folder.mkdir(parents=True, exist_ok=True)
     for name, program in PROGRAMS.items():
         if not os.access(folder / name, os.X_OK):
-            _make(folder / name, program, prebuilt / f"{name}.xz", modules, say)
+            with made_once(folder / name) as target:
+                _make(target, program, prebuilt / f"{name}.xz", modules, say)
     return Programs(folder, kubernetes.folder)
 
 
-def _make(kept: Path, program: Program, archive: Path, modules: Path, say: Say) -> None:
-    """Appears by a rename, never half; two runs at once do the work twice and agree."""
-    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-        target = Path(folder) / kept.name
-        if archive.is_file():
-            say(f"unpacking {archive.name} (once)")
-            unpack(archive, target)
-        else:
-            _build(target, program, modules, say)
-        target.chmod(0o755)
-        target.replace(kept)
+def _make(target: Path, program: Program, archive: Path, modules: Path, say: Say) -> None:
+    if archive.is_file():
+        say(f"unpacking {archive.name} (once)")
+        unpack(archive, target)
+    else:
+        _build(target, program, modules, say)
 
 
 def _build(target: Path, program: Program, modules: Path, say: Say) -> None:

@@ -5,9 +5,7 @@ with Go (5 to 15 minutes on two cores). A lock file keeps two runs from doing so
 """
 
 import fcntl
-import lzma
 import os
-import re
 import shutil
 import subprocess
 import threading
@@ -18,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdd_e2e.control_plane.errors import ControlPlaneError
+from pdd_e2e.control_plane.made_once import made_once, required_version, unpack
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 # What the same binary holds besides, for whoever needs a whole node.
@@ -47,10 +46,7 @@ class Binaries:
 
 def wanted_version(source: Path = KUBEBOX_SOURCE) -> str:
     """The Kubernetes version that e2e/kubebox/go.mod asks for, as `v1.37.2`."""
-    found = re.search(r"^(?:require)?\s*k8s\.io/kubernetes (v\S+)", (source / "go.mod").read_text(), re.MULTILINE)
-    if found is None:
-        raise ControlPlaneError(f"{source}/go.mod does not require k8s.io/kubernetes")
-    return found[1]
+    return required_version(source, "k8s.io/kubernetes")
 
 
 def find_binaries(
@@ -81,19 +77,11 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "pdd"
 
 
-def unpack(archive: Path, target: Path) -> None:
-    """One file that was compressed with xz."""
-    with lzma.open(archive) as packed, target.open("wb") as file:
-        shutil.copyfileobj(packed, file, 1 << 20)
-
-
 def _fill(folder: Path, version: str, prebuilt: Path, source: Path, environment: Mapping[str, str], say: Say) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    made = folder / ".kubebox"
     archive = prebuilt / "kubebox.xz"
-    if not (archive.is_file() and _unpacked(archive, made, version, say)):
-        _build(made, version, source, environment, say)
-    made.replace(folder / "kubebox")
+    with made_once(folder / "kubebox") as made:
+        if not (archive.is_file() and _unpacked(archive, made, version, say)):
+            _build(made, version, source, environment, say)
     for name in (*PROGRAMS, *_MORE_PROGRAMS):
         link = folder / f".{name}"
         link.unlink(missing_ok=True)
@@ -103,9 +91,8 @@ def _fill(folder: Path, version: str, prebuilt: Path, source: Path, environment:
 
 def _unpacked(archive: Path, target: Path, version: str, say: Say) -> bool:
     """Whether the archive held the wanted version, which is then at `target`."""
-    say(f"unpacking {archive.name} (once, kept in {target.parent})")
+    say(f"unpacking {archive.name} (once)")
     unpack(archive, target)
-    target.chmod(0o755)
     asked = [str(target), "kube-apiserver", "--version"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=60)  # noqa: S603  # what we just unpacked
     if done.stdout.split() == ["Kubernetes", version]:

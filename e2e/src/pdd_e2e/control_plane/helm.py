@@ -4,16 +4,15 @@ Only Helm 4 is taken: it applies on the server's side, and what an upgrade chang
 """
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from pdd_e2e.control_plane.binaries import PREBUILT, Say, cache_folder, unpack
+from pdd_e2e.control_plane.binaries import PREBUILT, Say, cache_folder
 from pdd_e2e.control_plane.errors import ControlPlaneError
+from pdd_e2e.control_plane.made_once import made_once, required_version, unpack
 
 HELM_SOURCE = Path(__file__).parents[4] / "e2e" / "helm"
 _PACKAGE = "helm.sh/helm/v4/cmd/helm"
@@ -22,10 +21,7 @@ _MAJOR = "v4."
 
 def wanted_version(source: Path = HELM_SOURCE) -> str:
     """The version that e2e/helm/go.mod asks for, as `v4.3.1`."""
-    found = re.search(r"^\s*(?:require )?helm\.sh/helm/v4 (v\S+)", (source / "go.mod").read_text(), re.MULTILINE)
-    if found is None:
-        raise ControlPlaneError(f"{source}/go.mod does not require helm.sh/helm/v4")
-    return found[1]
+    return required_version(source, "helm.sh/helm/v4")
 
 
 def find_helm(
@@ -41,11 +37,8 @@ def find_helm(
             return candidate
     kept = cache_folder(environment) / f"helm-{wanted_version(source)}" / "helm"
     if not os.access(kept, os.X_OK):
-        archive = prebuilt / "helm.xz"
-        if archive.is_file():
-            _made(kept, lambda target: _unpack(archive, target, say))
-        else:
-            _made(kept, lambda target: _build(target, source, say))
+        with made_once(kept) as helm:
+            _make(helm, prebuilt / "helm.xz", source, say)
     return kept
 
 
@@ -61,21 +54,14 @@ def _version_of(helm: Path) -> str:
     return done.stdout.strip()
 
 
-def _made(kept: Path, make: Callable[[Path], None]) -> None:
-    """Appears by a rename, never half; two runs at once do the work twice and agree."""
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-        target = Path(folder) / "helm"
-        make(target)
-        target.chmod(0o755)
-        if not _version_of(target).startswith(_MAJOR):
-            raise ControlPlaneError(f"{target} is not Helm 4: it says {_version_of(target)!r}")
-        target.replace(kept)
-
-
-def _unpack(archive: Path, target: Path, say: Say) -> None:
-    say(f"unpacking {archive.name} (once)")
-    unpack(archive, target)
+def _make(target: Path, archive: Path, source: Path, say: Say) -> None:
+    if archive.is_file():
+        say(f"unpacking {archive.name} (once)")
+        unpack(archive, target)
+    else:
+        _build(target, source, say)
+    if not _version_of(target).startswith(_MAJOR):
+        raise ControlPlaneError(f"{target} is not Helm 4: it says {_version_of(target)!r}")
 
 
 def _build(target: Path, source: Path, say: Say) -> None:

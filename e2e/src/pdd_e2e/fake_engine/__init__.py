@@ -9,6 +9,7 @@ from pdd_e2e.fake_engine.claims import Address, Outcome, Reason, Receipt
 from pdd_e2e.fake_engine.engine import FakeEngine
 from pdd_e2e.fake_engine.fabric import FakeFabric
 from pdd_e2e.fake_engine.faults import (
+    Abort,
     Answer,
     BrokenRead,
     CloseWithoutDone,
@@ -34,6 +35,7 @@ from pdd_e2e.fake_engine.http import RecordedRequest
 from pdd_e2e.fake_engine.settings import EngineSettings, Mechanism, Role
 
 __all__ = [
+    "Abort",
     "FakeEngine",
     "FakeFabric",
     "EngineSettings",

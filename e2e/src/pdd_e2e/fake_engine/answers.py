@@ -111,11 +111,15 @@ def _chat_choice(job: Job, index: int, outputs: Sequence[Output]) -> Json:
         "index": index,
         "message": message,
         "logprobs": _chat_logprobs(job, outputs),
-        "finish_reason": "tool_calls" if calls else outputs[-1].finish_reason,
-        "stop_reason": outputs[-1].stop_reason,
+        "finish_reason": "tool_calls" if calls else _finish_reason(outputs),
+        "stop_reason": outputs[-1].stop_reason if outputs else None,
         "token_ids": [output.token.token for output in outputs] if job.return_token_ids else None,
         "routed_experts": None,
     }
+
+
+def _finish_reason(outputs: Sequence[Output]) -> str | None:
+    return outputs[-1].finish_reason if outputs else "abort"
 
 
 def _tool_call(name: str, arguments: str) -> Json:
@@ -132,8 +136,8 @@ def _completion_choice(job: Job, index: int, outputs: Sequence[Output]) -> Json:
         "index": index,
         "text": "".join(output.text for output in outputs),
         "logprobs": _completion_logprobs(job, outputs, 0),
-        "finish_reason": outputs[-1].finish_reason,
-        "stop_reason": outputs[-1].stop_reason,
+        "finish_reason": _finish_reason(outputs),
+        "stop_reason": outputs[-1].stop_reason if outputs else None,
         "token_ids": [output.token.token for output in outputs] if ids else None,
         "prompt_logprobs": None,
         "prompt_token_ids": list(job.prompts[index // job.n]) if ids else None,

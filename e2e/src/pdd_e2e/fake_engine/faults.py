@@ -73,6 +73,16 @@ class FinishError:
 
 
 @dataclass(frozen=True, slots=True)
+class Abort:
+    """The engine is told to go with the request in it, after so many tokens (vLLM's finish reason "abort").
+
+    Status 200 all the same, and `[DONE]`; before the first token vLLM leaves a stream without any finish reason.
+    """
+
+    after_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class MalformedSse:
     """Send these bytes in place of the event with this number (from 0)."""
 
@@ -126,6 +136,7 @@ RequestFault = (
     | SlowChunks
     | CloseWithoutDone
     | FinishError
+    | Abort
     | MalformedSse
     | GarbageJson
     | ErrorIn200

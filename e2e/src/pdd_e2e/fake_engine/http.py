@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -27,6 +27,7 @@ from pdd_e2e.fake_engine.errors import (
     schema_error,
 )
 from pdd_e2e.fake_engine.faults import (
+    Abort,
     Answer,
     Die,
     ErrorIn200,
@@ -274,6 +275,9 @@ class _Exchange:
             for chunk in [*(writer.first() if first else ()), *writer.delta(index, output)]:
                 await self.wire.event(event(chunk))
             first = False
+        if first:  # aborted before the first token
+            for chunk in writer.first():
+                await self.wire.event(event(chunk))
 
     @property
     def _choices(self) -> int:
@@ -321,7 +325,8 @@ class _Exchange:
     def _choice(self, index: int) -> AsyncGenerator[Output, None]:
         fail_after = self._fault.after_tokens if isinstance(self._fault, FinishError) else None
         forced = _forced_tokens(self._job, self._fault)
-        return self._core.generate(self._job, index, self._progress, forced=forced, fail_after=fail_after)
+        outputs = self._core.generate(self._job, index, self._progress, forced=forced, fail_after=fail_after)
+        return _aborted(outputs, self._fault.after_tokens) if isinstance(self._fault, Abort) else outputs
 
     def _note(self) -> None:
         self._record.prompt_tokens = sum(len(prompt) for prompt in self._job.prompts)
@@ -336,6 +341,15 @@ class _Exchange:
             self._progress.completion_tokens,
             self._progress.cached_tokens if details else None,
         )
+
+
+async def _aborted(outputs: AsyncGenerator[Output, None], tokens: int) -> AsyncGenerator[Output, None]:
+    """No more than so many tokens, the last with the finish reason "abort"."""
+    async with aclosing(outputs):
+        while tokens > 0:
+            output = await anext(outputs)
+            tokens -= 1
+            yield output if tokens else replace(output, finish_reason="abort")
 
 
 def _forced_tokens(job: Job, fault: RequestFault | None) -> tuple[int, ...] | None:

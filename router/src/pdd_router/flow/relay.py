@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 from aiohttp import HttpVersion11, web
@@ -43,13 +43,16 @@ class Tally:
     """What is learned from an answer as it passes."""
 
     events: int = 0
+    finished: set[int] = field(default_factory=set)
     params: object = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
     def note(self, value: JsonObject) -> None:
-        if value.get("choices"):
+        choices = value.get("choices")
+        if isinstance(choices, list) and choices:
             self.events += 1
+            self.finished.update(_index(choice) for choice in choices if _is_finished(choice))
         usage = value.get("usage")
         if isinstance(usage, dict):
             self.prompt_tokens = prompt_tokens_of(value)
@@ -57,6 +60,16 @@ class Tally:
             self.completion_tokens = completion if isinstance(completion, int) else None
         if value.get(kv_params.KEY) is not None:
             self.params = value[kv_params.KEY]
+
+
+def _is_finished(choice: object) -> bool:
+    return isinstance(choice, dict) and isinstance(choice.get("finish_reason"), str)
+
+
+def _index(choice: JsonObject) -> int:
+    """An engine that numbers nothing has one choice."""
+    index = choice.get("index")
+    return index if isinstance(index, int) else 0
 
 
 def for_client(value: JsonObject, cached_tokens: int | None) -> JsonObject:
@@ -137,6 +150,9 @@ class Relay:
             if value is not None:
                 self._tally.note(value)
             data = event_for_client(event, value, self._cached_tokens())
+            if event.is_done and len(self._tally.finished) < self._given.request.answers:
+                # vLLM on SIGTERM says so of an answer that it gave up before its first token, and of nothing but that.
+                raise EngineFailedError(engine.id.name, FailureReason.TRUNCATED)
             if data is not None:
                 await self._write(response, data)
             if event.is_done:

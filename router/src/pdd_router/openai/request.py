@@ -41,7 +41,10 @@ class Endpoint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """``body`` is without the fields that are not the client's to set; treat it as immutable: legs are copies."""
+    """``body`` is without the fields that are not the client's to set; treat it as immutable: legs are copies.
+
+    ``choices``: sequences an engine computes for each of ``prompts``. ``answers``: how many the client gets, of all prompts.
+    """
 
     endpoint: Endpoint
     body: JsonObject
@@ -50,6 +53,7 @@ class ClientRequest:
     conversation_id: str | None
     choices: int
     prompts: int
+    answers: int
     one_engine_only: bool
 
 
@@ -80,6 +84,7 @@ def parse_request(
         conversation_id=_conversation_id(body, header_ids),
         choices=max(choices, best_of),
         prompts=prompts,
+        answers=choices * prompts,
         one_engine_only=_needs_one_engine(endpoint, body),
     )
 
