@@ -132,7 +132,7 @@ test-controls: setup ## The engine suite against the stock connector and with si
 # The cluster stays, so that the next run is short: e2e-down takes it away. What fails is run once more on the deployment that is there.
 kind_tests = cd e2e && { $(KIND_TESTS) $(1) || { echo "== once more, what failed"; PDD_E2E_KEEP=1 $(KIND_TESTS) $(1) --last-failed; }; }
 KIND_TESTS := ../$(BIN)/pytest -p no:randomly -v tests/kind
-UPHEAVALS := chaos revisions scale tenants
+UPHEAVALS := revisions tenants under_traffic
 
 .PHONY: e2e
 e2e: setup ## The product on a real Kubernetes by kind, with real engines in pods (needs root on Debian, or a Docker engine)

@@ -13,7 +13,7 @@ from pdd_e2e.kind_suite.traffic_verdict import Reuse, failures, is_right, kinds,
 
 SURE = {"text": "Rome is old", "sure": "Rome is old"}
 NEAR = {"text": "Rome is old", "sure": "Rome is"}
-ANSWERS = {"talk": [SURE, SURE, SURE]}
+REFERENCES = [{"kind": "reference", "dialogue": "talk", "turn": at, **SURE} for at in range(3)]
 
 
 def attempt(**fields: Any) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def attempt(**fields: Any) -> dict[str, Any]:
 
 
 def heard(*lines: Mapping[str, Any]) -> Any:
-    return parse([json.dumps(line) for line in lines], ANSWERS)
+    return parse([json.dumps(line) for line in (*REFERENCES, *lines)])
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_a_user_waits_from_asking_to_the_opening() -> None:
 
 def test_what_is_no_line_of_the_program_is_an_error() -> None:
     with pytest.raises(ValueError):
-        parse(["Traceback (most recent call last):"], {})
+        parse(["Traceback (most recent call last):"])
 
 
 def test_answers_are_recorded_in_the_order_of_turns() -> None:
     lines = [{"kind": "reference", "dialogue": "talk", "turn": at, "text": str(at), "sure": ""} for at in range(2)]
-    found = parse([json.dumps(line) for line in (*lines, {"kind": "ready"})], {})
+    found = parse([json.dumps(line) for line in (*lines, {"kind": "ready"})])
     assert found.ready
     assert [answer["text"] for answer in found.answers["talk"]] == ["0", "1"]
 
@@ -112,13 +112,13 @@ def test_reuse_is_counted_against_own_caches_and_against_none() -> None:
 
 def test_plans_have_a_key_for_each_conversation_and_one_for_references() -> None:
     keys = make_keys()
-    told = plan("http://router", keys, ANSWERS, 5, LONG, READER)
+    told = plan("http://router", keys, 5, LONG, READER)
     assert len(set(keys)) == len(keys)
     assert told["reference_key"] not in told["keys"]
     names = {dialogue["name"] for dialogue in told["dialogues"]}
     assert {name for spoken in told["users"].values() for name in spoken} == names
-    assert names == {dialogue["name"] for dialogue in dialogues({})}
-    talkers = plan("http://router", keys, ANSWERS, 1)
+    assert names == {dialogue["name"] for dialogue in dialogues()}
+    talkers = plan("http://router", keys, 1)
     assert LONG not in {dialogue["name"] for dialogue in talkers["dialogues"]}
 
 

@@ -28,7 +28,6 @@ LOOK_SECONDS: Final = 20
 REACH_SECONDS: Final = 30
 SET_SECONDS: Final = 20
 INTRODUCTION_SECONDS: Final = 40
-END_SECONDS: Final = 60
 SHORT: Final = 8
 PORTS: Final = {"HTTP": 8000, "side channel": 5600, "claim channel": 6600}
 NO_WALLS: Final = {
@@ -65,18 +64,7 @@ def tenants(small: LiveDeployment) -> Iterator[LiveDeployment]:
         deployment.wait("Ready", timeout_seconds=START_SECONDS)
         yield deployment
     finally:
-        end(deployment)
-
-
-def end(deployment: LiveDeployment) -> None:
-    """A namespace with pods that end at their leisure takes minutes to go."""
-    kubectl, place = deployment.kubectl, ("--namespace", deployment.namespace)
-    deployment("delete", "pdd", deployment.name)
-    wait_until(
-        lambda: not kubectl.get(*place, "statefulsets,deployments")["items"], "nothing to start pods", END_SECONDS
-    )
-    deployment("delete", "pods", "--all", "--force", "--grace-period=0", timeout_seconds=END_SECONDS)
-    clear_tenant(kubectl, deployment.namespace)
+        clear_tenant(kubectl, NAMESPACE)
 
 
 def with_keys() -> dict[str, Any]:

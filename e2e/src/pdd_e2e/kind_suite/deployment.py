@@ -12,7 +12,7 @@ from pdd_cli.local.ports import free_ports
 from pdd_e2e.cluster.errors import ClusterError
 from pdd_e2e.cluster.kubectl import Kubectl
 
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 1.0  # a call of kubectl takes two cores a good part of a second, while they start engines
 _READS_METRICS = (
     "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8000/metrics', timeout=10).read().decode())"
 )
@@ -66,17 +66,22 @@ class LiveDeployment:
         """Names of those that are Ready and not leaving."""
         return [name for name, pod in self.pods(role).items() if _is_ready(pod)]
 
+    def has_only(self, **wanted: int) -> bool:
+        """Whether there are so many pods of these roles, and all of them ready."""
+        pods = [(pod["metadata"]["labels"]["pdserve.io/role"], _is_ready(pod)) for pod in self.pods().values()]
+        return all([ready for of, ready in pods if of == role] == [True] * number for role, number in wanted.items())
+
     def wait_for_routers(self, *, timeout_seconds: float) -> None:
         """Until routers as the spec has them now serve, and no other pod of theirs is there. Raises ClusterError."""
         self.wait("Reconciled", timeout_seconds=timeout_seconds)
         self.wait("RouterAvailable", timeout_seconds=timeout_seconds)
-        wait_until(
-            self._has_only_ready_routers, "nothing but ready routers", timeout_seconds, lambda: self("get", "pods")
-        )
-
-    def _has_only_ready_routers(self) -> bool:
         wanted = self.kubectl.get("--namespace", self.namespace, "pdd", self.name)["spec"]["router"]["replicas"]
-        return bool(len(self.pods("router")) == len(self.ready_pods("router")) == wanted)
+        self.wait_for_only(timeout_seconds, router=wanted)
+
+    def wait_for_only(self, timeout_seconds: float, **wanted: int) -> None:
+        """Until `has_only`. Raises ClusterError."""
+        what = f"nothing but {wanted} ready pods"
+        wait_until(lambda: self.has_only(**wanted), what, timeout_seconds, lambda: self("get", "pods"))
 
     def router_image(self) -> str:
         """What its routers run."""

@@ -44,7 +44,7 @@ class Traffic:
         """Raises ClusterError where the program failed."""
         lines = self.deployment("logs", POD, "--tail=-1").splitlines()
         try:
-            return parse(lines, {})
+            return parse(lines)
         except ValueError:
             raise ClusterError(f"the users' program failed: {' '.join(lines[-8:])}") from None
 
@@ -111,7 +111,7 @@ def arranged(deployment: LiveDeployment, *, routers: int = 1) -> Iterator[list[s
 def conversing(deployment: LiveDeployment, keys: Sequence[str], users: int, *special: str) -> Iterator[Traffic]:
     """Users as in `plan`, who talk from when every answer was recorded. The pod is taken away afterwards."""
     url = f"http://{deployment.name}-router.{deployment.namespace}.svc:8000"
-    told = plan(url, keys, {}, users, *special)
+    told = plan(url, keys, users, *special)
     remove(deployment)
     deployment.kubectl.apply(_objects(deployment, told))
     try:

@@ -5,11 +5,8 @@ longer than what a turn may have to be run on decode alone, and an answer's bloc
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-Answers = Mapping[str, Sequence[Mapping[str, str]]]
-"""By dialogue and turn: `text`, what the quiet deployment answers; `sure`, the part of it before the first near tie."""
 
 LONG = "long"
 """Of users and their dialogue: an answer that is streamed for many seconds."""
@@ -36,6 +33,7 @@ _MODEL = "smollm2"
 _SILENCE_SECONDS = 60.0  # longer than any prefill, on two cores where engines start
 _REQUEST_SECONDS = 300.0
 _RETRY_SECONDS = 0.5
+_PAUSE_SECONDS = {LONG: 4.0, READER: 6.0}  # two cores are to start engines besides
 _DEADLINE_SECONDS = 7200.0
 
 
@@ -44,8 +42,8 @@ def make_keys() -> list[str]:
     return [secrets.token_urlsafe(18) for _ in range(_KEYS)]
 
 
-def dialogues(answers: Answers) -> list[dict[str, Any]]:
-    """With what is known of their answers."""
+def dialogues() -> list[dict[str, Any]]:
+    """All that there are."""
     talks = [
         {
             "name": topic,
@@ -70,10 +68,10 @@ def dialogues(answers: Answers) -> list[dict[str, Any]]:
         "questions": [f"{log} Write this sentence once more: {_SENTENCE}"],
         "max_tokens": _READER_TOKENS,
     }
-    return [talk | {"answers": list(answers.get(str(talk["name"]), ()))} for talk in (*talks, tale, book)]
+    return [*talks, tale, book]
 
 
-def plan(url: str, keys: Sequence[str], answers: Answers, users: int, *special: str) -> dict[str, Any]:
+def plan(url: str, keys: Sequence[str], users: int, *special: str) -> dict[str, Any]:
     """What the program is told. `users` talk, beginning with different topics; `special`: LONG or READER, each one user more."""
     spoken = {f"user-{at}": [*_TOPICS[at % len(_TOPICS) :], *_TOPICS[: at % len(_TOPICS)]] for at in range(users)}
     spoken |= {name: [name] for name in special}
@@ -86,7 +84,8 @@ def plan(url: str, keys: Sequence[str], answers: Answers, users: int, *special: 
         "silence_seconds": _SILENCE_SECONDS,
         "request_seconds": _REQUEST_SECONDS,
         "retry_seconds": _RETRY_SECONDS,
+        "pause_seconds": {name: _PAUSE_SECONDS.get(name, 0.0) for name in spoken},
         "deadline_seconds": _DEADLINE_SECONDS,
         "users": spoken,
-        "dialogues": [dialogue for dialogue in dialogues(answers) if dialogue["name"] in needed],
+        "dialogues": [dialogue for dialogue in dialogues() if dialogue["name"] in needed],
     }

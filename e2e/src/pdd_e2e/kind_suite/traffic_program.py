@@ -1,7 +1,7 @@
 """Users of a router's Service, run in a pod of the cluster: python traffic_program.py PLAN. One JSON object a line on standard output.
 
 Python 3.11 and aiohttp, which the router's image has; imports nothing of this package, being handed to the pod as one file. First it has
-every answer that the plan lacks computed afresh by one engine (`reference` lines), then its users hold conversations until SIGTERM or the
+every answer computed afresh by one engine (`reference` lines), then its users hold conversations until SIGTERM or the
 plan's deadline (`asked`, `opened` and `attempt` lines), each turn again until it is answered. Judges how an answer came, never what it says.
 """
 
@@ -130,7 +130,8 @@ def messages_of(dialogue: dict[str, Any], turn: int) -> list[dict[str, str]]:
 
 async def record_references(world: World) -> None:
     for dialogue in world.plan["dialogues"]:
-        for turn in range(len(dialogue["answers"]), len(dialogue["questions"])):
+        dialogue["answers"] = []
+        for turn in range(len(dialogue["questions"])):
             answer = await reference(world, dialogue, turn)
             dialogue["answers"].append(answer)
             say("reference", {"dialogue": dialogue["name"], "turn": turn, **answer})
@@ -179,6 +180,7 @@ async def converse(world: World, user: str, dialogues: list[dict[str, Any]]) -> 
             for turn in range(len(dialogue["questions"])):
                 if world.stop.is_set() or not await until_answered(world, session, user, dialogue, conversation, turn):
                     break
+        await asyncio.sleep(world.plan["pause_seconds"][user])
 
 
 async def until_answered(

@@ -15,6 +15,7 @@ import openai
 from pdd_e2e.kind_suite.conversation import QUESTIONS, Conversation, Turn
 
 _UNAVAILABLE = 503
+_PAUSE_SECONDS = 1.0
 _END_SECONDS = 150.0
 
 
@@ -48,6 +49,7 @@ class Traffic:
             )
             for question in QUESTIONS[:2]:
                 self._ask(conversation, question)
+                self.stopping.wait(_PAUSE_SECONDS)
 
     def _ask(self, conversation: Conversation, question: str) -> None:
         while not self.stopping.is_set():

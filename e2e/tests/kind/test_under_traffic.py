@@ -1,9 +1,9 @@
-"""Pods are killed under traffic: who notices, and what.
+"""Engines come, die, are restarted and go under traffic: who notices, and what.
 
-Steps, once: prefill 2, decode 2, router 2; users hold conversations of three turns through the Service, from a pod in the cluster, and one
-has a long answer streamed all the time, one a long prompt prefilled. Actions: the tests, in their order, each in a part of the time that PDD_E2E_CHAOS_SECONDS gives
-(300); PDD_E2E_SEED repeats what was done at random. Result: what each test says; in all of it nothing hangs, no word is wrong, no answer ends
-in a way that a client could take for whole, and afterwards everything is as before.
+Steps, once: two routers; users hold conversations of three turns through the Service, from a pod in the cluster, and one has a long answer
+streamed all the time, one a long prompt prefilled. Actions: the tests, in their order, each of which brings about the engines that it needs;
+PDD_E2E_CHAOS_SECONDS (300) is how long pods are killed in all, PDD_E2E_SEED repeats what was done at random. Result: what each test says; in
+all of it nothing hangs, no word is wrong, no answer ends in a way that a client could take for whole, and afterwards everything is as before.
 """
 
 import os
@@ -11,7 +11,7 @@ import random
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
@@ -22,10 +22,13 @@ from pdd_e2e.kind_suite.faults import Fault, Harm, Standing, draw, table
 from pdd_e2e.kind_suite.installation import SYSTEM
 from pdd_e2e.kind_suite.traffic import Traffic, arranged, conversing
 from pdd_e2e.kind_suite.traffic_plan import LONG, READER
-from pdd_e2e.kind_suite.traffic_verdict import Attempt, Heard, failures, kinds, wrong
+from pdd_e2e.kind_suite.traffic_verdict import Attempt, Heard, failures, kinds, reuse, wrong
 
-USERS = 3
+USERS = 4  # engines are busy often enough that turns go to another one
+HANDED_OVER = 2
+WORK_FOR_ALL_SECONDS = 120
 GROWN_SECONDS = 300
+SHRUNK_SECONDS = 150
 BACK_SECONDS = 180
 QUIET_SECONDS = 60
 TOLD_SECONDS = 15
@@ -50,13 +53,17 @@ class Scene:
     traffic: Traffic
     harm: Harm
     chance: random.Random
-    began: float = field(default_factory=time.time)
-    heard: Heard | None = None
 
     @property
     def left_seconds(self) -> float:
-        """Of the time for chaos."""
-        return self.began + float(os.environ.get("PDD_E2E_CHAOS_SECONDS", "300")) - time.time()
+        """Of the time for chaos, which begins with the first kill."""
+        began = self.harm.done[0].at if self.harm.done else time.time()
+        return began + float(os.environ.get("PDD_E2E_CHAOS_SECONDS", "300")) - time.time()
+
+    def stands(self, *, prefill: int, decode: int) -> None:
+        """Brings about so many ready engines, and no others. Raises ClusterError."""
+        self.small.patch({"prefill": {"replicas": prefill}, "decode": {"replicas": decode}})
+        self.small.wait_for_only(GROWN_SECONDS, prefill=prefill, decode=decode)
 
 
 @pytest.fixture(scope="module")
@@ -64,34 +71,90 @@ def scene(small: LiveDeployment, say: Say) -> Iterator[Scene]:
     seed = os.environ.get("PDD_E2E_SEED") or secrets.token_hex(4)
     say(f"to do the same again: PDD_E2E_SEED={seed}")
     with arranged(small, routers=2) as keys:
-        small.patch({"prefill": {"replicas": 2}, "decode": {"replicas": 2}})
         try:
             with conversing(small, keys, USERS, LONG, READER) as traffic:
-                small.wait("Ready", timeout_seconds=GROWN_SECONDS)
-                wait_for_engines(small, BACK_SECONDS)
-                traffic.wait_for_answers(4, timeout_seconds=90)
+                say("users are being answered")
                 yield Scene(small, traffic, Harm(small), random.Random(seed))
         finally:
             small.patch({"prefill": {"replicas": 1}, "decode": {"replicas": 1}})
-    wait_until(lambda: len(small.pods()) == 3, "the pods of the beginning", BACK_SECONDS, lambda: small("get", "pods"))
+    small.wait_for_only(BACK_SECONDS, prefill=1, decode=1, router=1)
     small.wait("Ready", timeout_seconds=BACK_SECONDS)
+
+
+def test_more_engines_share_the_work(scene: Scene, say: Say) -> None:
+    """1→3 and 1→2, then one less: no failed request, no other word; turns that change the prefill engine read their history, in figures."""
+    began = time.time()
+    scene.stands(prefill=3, decode=2)
+    grown = time.time()
+    say(f"3 and 2 engines after {grown - began:.0f} s")
+    scene.traffic.wait(lambda heard: all_worked(heard, grown, 3, 2), "work for 3 and 2 engines", WORK_FOR_ALL_SECONDS)
+    shrinking = time.time()
+    scene.stands(prefill=2, decode=2)
+    say(f"2 and 2 after {time.time() - shrinking:.0f} s")
+    heard = scene.traffic.wait(lambda heard: handed_over(heard, grown), "turns handed over", WORK_FOR_ALL_SECONDS)
+    assert wrong(heard) == []
+    assert failures(heard.attempts) == [], kinds(heard.attempts)
+    check_reuse(heard, grown, say)
+
+
+def all_worked(heard: Heard, since: float, prefills: int, decodes: int) -> bool:
+    """Whether so many engines of each role have served a turn."""
+    served = [item for item in since_then(heard, since) if item.outcome == "Whole"]
+    return (len({item.prefill for item in served} - {""}), len({item.decode for item in served})) == (prefills, decodes)
+
+
+def handed_over(heard: Heard, since: float) -> bool:
+    """Whether some turns were taken by another prefill engine than the one before, which was busy or has gone."""
+    return reuse(since_then(heard, since)).handed_over.turns >= HANDED_OVER
+
+
+def check_reuse(heard: Heard, grown: float, say: Say) -> None:
+    """Turns that another engine took read their history, and less was computed than own caches alone would have left."""
+    found = reuse(since_then(heard, grown))
+    told = (
+        f"{kinds(heard.attempts)['Whole']} answers; since there were 3 prefill and 2 decode engines:\n{found.table()}"
+    )
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "reuse-across-prefill-engines.txt").write_text(f"{told}\n")
+    say(told)
+    assert found.read_over >= 0.8 * found.handed_over.turns
+    assert found.handed_over.computed < 0.75 * found.handed_over.own_cache_only
+    assert found.all.computed < found.all.own_cache_only
+
+
+def test_restarts_with_grace_cut_nothing(scene: Scene, say: Say) -> None:
+    """R13: routers and decode engines are restarted one by one, as `kubectl rollout restart` does: every answer whole."""
+    small = scene.small
+    scene.stands(prefill=2, decode=2)
+    before = small.uids()
+    since = time.time()
+    decodes = next(iter(small.pods("decode").values()))["metadata"]["ownerReferences"][0]["name"]
+    small("rollout", "restart", f"deployment/{small.name}-router")
+    small("rollout", "restart", f"statefulset/{decodes}")
+    small("rollout", "status", f"deployment/{small.name}-router", "--timeout=120s", timeout_seconds=130)
+    small("rollout", "status", f"statefulset/{decodes}", "--timeout=300s", timeout_seconds=310)
+    scene.traffic.wait_for_answers(3, timeout_seconds=90)
+    after = small.uids()
+    asked = since_then(scene.traffic.heard(), since)
+    say(f"{len(asked)} answers during restarts of {time.time() - since:.0f} s: {dict(kinds(asked))}")
+    assert failures(asked) == []
+    assert not set(before.values()) & {uid for name, uid in after.items() if "prefill" not in name}
 
 
 @pytest.mark.may_log(*ENGINE_DIED)
 @pytest.mark.may_restart("prefill")
 def test_without_operator_prefill_engines_die_and_nobody_notices(scene: Scene, say: Say) -> None:
-    """R7, R8: no operator; one prefill engine dies, then both in the midst of prefilling: every answer whole, all back by their StatefulSet."""
+    """R7, R8: no operator; both prefill engines die in the midst of prefilling: every answer whole, both back by their StatefulSet."""
     small, harm = scene.small, scene.harm
+    scene.stands(prefill=2, decode=2)
     since = time.time()
     small.kubectl("--namespace", SYSTEM, "scale", OPERATOR, "--replicas=0")
     try:
         wait_until(lambda: not harm.operators(), "no operator", 30)
-        harm.delete("prefill", small.ready_pods("prefill")[0])
-        wait_for_engines(small, BACK_SECONDS)
-        victims = small.ready_pods("prefill")
-        before = {pod: harm.life("prefill", pod) for pod in victims}
+        crashed, deleted = small.ready_pods("prefill")
+        before = {pod: harm.life("prefill", pod) for pod in (crashed, deleted)}
         scene.traffic.wait(lambda heard: heard.waits(READER), "a prompt that is prefilled", 60)
-        for fault in [harm.crash("prefill", pod) for pod in victims]:
+        for fault in [harm.crash("prefill", crashed), harm.delete("prefill", deleted)]:
             harm.wait_for_another_life(fault, before[fault.pod])
         scene.traffic.wait_for_answers(6, timeout_seconds=90)
     finally:
@@ -99,7 +162,7 @@ def test_without_operator_prefill_engines_die_and_nobody_notices(scene: Scene, s
     small.kubectl("--namespace", SYSTEM, "rollout", "status", OPERATOR, "--timeout=60s", timeout_seconds=90)
     asked = since_then(scene.traffic.heard(), since)
     retried = sum(small.counter(pod, RETRIES, having='role="Prefill"') for pod in small.pods("router"))
-    say(f"{len(asked)} answers without operator, three prefill engines killed, {retried:.0f} prefills made elsewhere")
+    say(f"{len(asked)} answers without operator, two prefill engines killed, {retried:.0f} prefills made elsewhere")
     assert failures(asked) == []
     assert retried >= 1, "a prefill engine died while it prefilled"
 
@@ -107,8 +170,9 @@ def test_without_operator_prefill_engines_die_and_nobody_notices(scene: Scene, s
 @pytest.mark.may_log(*ENGINE_DIED)
 def test_who_reads_a_stream_of_a_dying_decode_engine_is_told(scene: Scene, say: Say) -> None:
     """R9: a decode engine dies under a long stream: error event and close, no [DONE], in time; whoever waits is served by the other."""
-    small, harm = scene.small, scene.harm
-    wait_for_decode(small)
+    harm = scene.harm
+    scene.small.patch({"prefill": {"replicas": 2}, "decode": {"replicas": 2}})
+    scene.small.wait_for_only(GROWN_SECONDS, decode=2)
     since = time.time()
     (stream, *_) = scene.traffic.wait(long_stream, "a long stream", 60).running(LONG)
     before = harm.life("decode", stream.decode)
@@ -145,25 +209,6 @@ def test_a_router_dies_and_the_next_request_is_served(scene: Scene, say: Say) ->
     assert late == []
 
 
-def test_restarts_with_grace_cut_nothing(scene: Scene, say: Say) -> None:
-    """R13: routers and decode engines are restarted one by one, as `kubectl rollout restart` does: every answer whole."""
-    small = scene.small
-    wait_for_engines(small, BACK_SECONDS)
-    before = small.uids()
-    since = time.time()
-    decodes = next(iter(small.pods("decode").values()))["metadata"]["ownerReferences"][0]["name"]
-    small("rollout", "restart", f"deployment/{small.name}-router")
-    small("rollout", "restart", f"statefulset/{decodes}")
-    small("rollout", "status", f"deployment/{small.name}-router", "--timeout=120s", timeout_seconds=130)
-    small("rollout", "status", f"statefulset/{decodes}", "--timeout=300s", timeout_seconds=310)
-    scene.traffic.wait_for_answers(3, timeout_seconds=90)
-    after = small.uids()
-    asked = since_then(scene.traffic.heard(), since)
-    say(f"{len(asked)} answers during restarts of {time.time() - since:.0f} s: {dict(kinds(asked))}")
-    assert failures(asked) == []
-    assert not set(before.values()) & {uid for name, uid in after.items() if "prefill" not in name}
-
-
 @pytest.mark.may_log(*ENGINE_DIED)
 @pytest.mark.may_restart("decode", "prefill")
 def test_pods_are_killed_at_random(scene: Scene, say: Say) -> None:
@@ -176,7 +221,7 @@ def test_pods_are_killed_at_random(scene: Scene, say: Say) -> None:
             role, pod, how = drawn
             (scene.harm.crash if how == "Crashed" else scene.harm.delete)(role, pod)
         time.sleep(scene.chance.uniform(*BETWEEN_FAULTS_SECONDS))  # the rhythm of the chaos; nothing is waited for
-    say(f"killed at random:\n{table(since_faults(scene, since), scene.began)}")
+    say(f"killed at random:\n{table(since_faults(scene, since), since)}")
     seen = failures(since_then(scene.traffic.heard(), since))
     assert since_faults(scene, since)
     assert {item.kind for item in seen} <= ROUTER_DIED | {"Told stream_broken"}
@@ -184,24 +229,32 @@ def test_pods_are_killed_at_random(scene: Scene, say: Say) -> None:
 
 @pytest.mark.may_log(*ENGINE_DIED)
 def test_afterwards_everything_is_as_before(scene: Scene, say: Say) -> None:
-    """Ready in time; no hang, no wrong word, no false end in all that was asked; nothing held, nothing in flight."""
-    began = time.monotonic()
-    scene.small.wait("Ready", timeout_seconds=BACK_SECONDS)
-    wait_for_engines(scene.small, BACK_SECONDS)
-    say(f"Ready {time.monotonic() - began:.0f} s after the last kill")
+    """Ready in time; back to 1 and 1 without a failure; no hang, no wrong word, no false end in all that was asked; nothing held, nothing in flight."""
+    small, began = scene.small, time.time()
+    scene.stands(prefill=2, decode=2)
+    small.wait_for_only(BACK_SECONDS, router=2)
+    small.wait("Ready", timeout_seconds=BACK_SECONDS)
+    say(f"Ready {time.time() - began:.0f} s after the last kill")
+    shrinking = time.time()
+    scene.stands(prefill=1, decode=1)
+    say(f"1 and 1 again after {time.time() - shrinking:.0f} s")
     scene.traffic.wait_for_answers(4, timeout_seconds=90)
     heard = scene.traffic.stop()
     report(scene, heard, say)
     assert wrong(heard) == []
     assert [item for item in heard.attempts if item.outcome in ("Hang", "Malformed", "Refused")] == []
-    wait_until(lambda: is_quiet(scene.small), "quiet engines and routers", QUIET_SECONDS)
+    assert failures(since_then(heard, shrinking)) == []
+    wait_until(lambda: is_quiet(small), "quiet engines and routers", QUIET_SECONDS)
 
 
 def report(scene: Scene, heard: Heard, say: Say) -> None:
     """Requests by how they ended, and what was done, for people."""
     counted = "\n".join(f"{number:>6}  {kind}" for kind, number in kinds(heard.attempts).most_common())
     longest = max(item.ended - item.began for item in heard.attempts)
-    text = f"requests by how they ended (longest {longest:.1f} s):\n{counted}\n\nkilled:\n{table(scene.harm.done, scene.began)}"
+    began = min((fault.at for fault in scene.harm.done), default=0.0)
+    text = (
+        f"requests by how they ended (longest {longest:.1f} s):\n{counted}\n\nkilled:\n{table(scene.harm.done, began)}"
+    )
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "chaos.txt").write_text(f"{text}\n")
     say(text)
@@ -214,19 +267,6 @@ def is_quiet(small: LiveDeployment) -> bool:
     ]
     asked = [small.samples(pod, "pdd_router_in_flight_requests") for pod in small.pods("router")]
     return all(values == [0.0] for values in [*used, *asked])
-
-
-def wait_for_engines(small: LiveDeployment, timeout_seconds: float) -> None:
-    """Until all four are ready."""
-
-    def whole() -> bool:
-        return len(small.ready_pods("prefill")) == len(small.ready_pods("decode")) == 2
-
-    wait_until(whole, "two and two engines", timeout_seconds, lambda: small("get", "pods"))
-
-
-def wait_for_decode(small: LiveDeployment) -> None:
-    wait_until(lambda: len(small.ready_pods("decode")) == 2, "two decode engines", BACK_SECONDS)
 
 
 def long_stream(heard: Heard) -> bool:
