@@ -4,6 +4,7 @@
 """
 
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -72,6 +73,8 @@ def sources() -> Path:
 @pytest.fixture(scope="session")
 def cluster(say: Say, sources: Path) -> Cluster:
     """It stays after the run: `make e2e-down` takes it away."""
+    if not os.environ.get("PDD_E2E_KEEP"):
+        shutil.rmtree(_EVIDENCE, ignore_errors=True)  # of an earlier run
     if (named := named_cluster(os.environ, find_binaries(say=say).path("kubectl"))) is not None:
         return Cluster(named.up(), LOADED_BEFORE)
     state = cache_folder(os.environ) / "kind"

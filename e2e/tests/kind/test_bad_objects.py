@@ -40,7 +40,11 @@ def namespaces(installed: Kubectl) -> Iterator[tuple[str, ...]]:
     names = tuple(dict.fromkeys([FILES, *(fault.namespace for fault in judged_by_the_cluster())]))
     installed("delete", "namespace", *names, "--ignore-not-found", "--timeout=60s", timeout_seconds=70)
     installed.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names])
+    for name in names:  # what every namespace has comes a moment later
+        installed("--namespace", name, "wait", "--for=create", "serviceaccount/default", "configmap/kube-root-ca.crt")
     yield names
+    for name in names:  # first, so that no later test hears of them
+        installed("--namespace", name, "delete", "pdd", "--all")
     installed("delete", "namespace", *names, "--wait=false")
 
 
