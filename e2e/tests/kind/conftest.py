@@ -78,7 +78,7 @@ def cluster(say: Say, sources: Path) -> Cluster:
     if (named := named_cluster(os.environ, find_binaries(say=say).path("kubectl"))) is not None:
         return Cluster(named.up(), LOADED_BEFORE)
     state = cache_folder(os.environ) / "kind"
-    provider = KindProvider(state, engine_mounts(), say)
+    provider = KindProvider(state, engine_mounts(say), say)
     kubectl = provider.up()
     images = build_product_images(state, say, sources=sources)
     provider.load(images)

@@ -30,7 +30,7 @@ def main() -> int:
     options = parser.parse_args()
     state = cache_folder(os.environ) / "kind"
     try:
-        mounts = engine_mounts() if options.action == "up" else {}
+        mounts = engine_mounts(say) if options.action == "up" else {}
         provider = KindProvider(state, mounts, say, options.node_image)
         if options.action == "down":
             provider.down()

@@ -12,19 +12,27 @@ from typing import Any
 from pdd_cli.local.model import default_cache, prepare_model
 from pdd_cli.local.progress import Silent
 from pdd_e2e.cluster.errors import ClusterError
+from pdd_e2e.cluster.shell import run
+from pdd_e2e.control_plane.binaries import Say
 
 _ENGINE_ENVIRONMENT = Path(__file__).parents[4] / "connector" / ".venv"
+# Pods mount the packages read-only: each of an engine's processes would compile all that it imports, at every start.
+_COMPILES = "import vllm.entrypoints.openai.api_server, vllm.v1.engine.core, vllm.v1.worker.cpu_worker"
+_COMPILED = "vllm/entrypoints/openai/__pycache__/api_server.cpython-311.pyc"
 PACKAGES_IN_NODE = "/pdd/packages"
 MODEL_IN_NODE = "/pdd/model"
 PACKAGES_IN_POD = "/opt/vllm/lib/python3.11/site-packages"
 
 
-def engine_mounts() -> dict[str, Path]:
-    """Folders of this machine by where nodes have them; makes the model first if need be. Raises ClusterError, CliError."""
+def engine_mounts(say: Say) -> dict[str, Path]:
+    """Folders of this machine by where nodes have them; makes the model first if need be, and compiles. Raises ClusterError, CliError."""
     python = _ENGINE_ENVIRONMENT / "bin" / "python"
     packages = _ENGINE_ENVIRONMENT / "lib" / "python3.11" / "site-packages"
     if not packages.is_dir():
         raise ClusterError(f"{packages} is missing: run `make setup`")
+    if not (packages / _COMPILED).exists():
+        say("compiling what engines import (once, half a minute)")
+        run([python, "-W", "ignore", "-c", _COMPILES], env={"PYTHONDONTWRITEBYTECODE": ""}, timeout_seconds=300)
     model = asyncio.run(prepare_model(python, default_cache(os.environ), Silent()))
     for file in model.iterdir():
         file.chmod(0o644)  # engines in pods are another user
