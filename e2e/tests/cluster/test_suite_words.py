@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pdd_e2e.cluster.errors import ClusterError
+from pdd_e2e.kind_suite.bad_objects import bad_changes, bad_files, judged_by_the_cluster
 from pdd_e2e.kind_suite.conversation import Turn
 from pdd_e2e.kind_suite.revision_groups import groups_of, mixed, pairs
 from pdd_e2e.kind_suite.terminal import guide_blocks, indented_commands
@@ -79,3 +80,9 @@ def test_an_answer_of_two_groups_is_noticed(
 def test_an_engine_that_is_no_pod_of_the_deployment_is_an_error() -> None:
     with pytest.raises(ClusterError, match="other-decode"):
         groups_of(turn(None, "other-decode-95dac2-0"), "small")
+
+
+def test_every_fault_of_the_catalog_fits_its_sample() -> None:
+    """Each edit is made, in one place: where a sample has moved on, this says so before there is a cluster."""
+    for faults in (bad_files(), bad_changes(), judged_by_the_cluster()):
+        assert len({fault.name for fault in faults}) == len(faults) > 0
