@@ -59,7 +59,7 @@ def own_namespace(installed: Kubectl) -> Iterator[str]:
 def test_what_users_see_of_a_ready_deployment(small: LiveDeployment, terminal: Terminal) -> None:
     """A deployment is Ready; look: kubectl's table, every condition, `pdd status` and `pdd doctor` agree."""
     conditions = {name: item["status"] for name, item in small.conditions().items()}
-    assert conditions.pop("ReuseActive"), "a matter of the traffic that other tests made"
+    assert conditions.pop("ReuseActive") in ("True", "Unknown")
     assert conditions == CONDITIONS
     header, row = small("get", "pdd").splitlines()
     assert header.split() == ["NAME", "MODEL", "PREFILL", "DECODE", "ROUTER", "READY", "AGE"]

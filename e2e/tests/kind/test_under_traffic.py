@@ -28,7 +28,6 @@ USERS = 4  # engines are busy often enough that turns go to another one
 HANDED_OVER = 2
 WORK_FOR_ALL_SECONDS = 120
 GROWN_SECONDS = 300
-SHRUNK_SECONDS = 150
 BACK_SECONDS = 180
 QUIET_SECONDS = 60
 TOLD_SECONDS = 15
@@ -60,9 +59,13 @@ class Scene:
         began = self.harm.done[0].at if self.harm.done else time.time()
         return began + float(os.environ.get("PDD_E2E_CHAOS_SECONDS", "300")) - time.time()
 
+    def asks_for(self, *, prefill: int, decode: int) -> None:
+        """Of the operator, and waits for nobody."""
+        self.small.patch({"prefill": {"replicas": prefill}, "decode": {"replicas": decode}})
+
     def stands(self, *, prefill: int, decode: int) -> None:
         """Brings about so many ready engines, and no others. Raises ClusterError."""
-        self.small.patch({"prefill": {"replicas": prefill}, "decode": {"replicas": decode}})
+        self.asks_for(prefill=prefill, decode=decode)
         self.small.wait_for_only(GROWN_SECONDS, prefill=prefill, decode=decode)
 
 
@@ -171,7 +174,7 @@ def test_without_operator_prefill_engines_die_and_nobody_notices(scene: Scene, s
 def test_who_reads_a_stream_of_a_dying_decode_engine_is_told(scene: Scene, say: Say) -> None:
     """R9: a decode engine dies under a long stream: error event and close, no [DONE], in time; whoever waits is served by the other."""
     harm = scene.harm
-    scene.small.patch({"prefill": {"replicas": 2}, "decode": {"replicas": 2}})
+    scene.asks_for(prefill=2, decode=2)
     scene.small.wait_for_only(GROWN_SECONDS, decode=2)
     since = time.time()
     (stream, *_) = scene.traffic.wait(long_stream, "a long stream", 60).running(LONG)
@@ -213,6 +216,7 @@ def test_a_router_dies_and_the_next_request_is_served(scene: Scene, say: Say) ->
 @pytest.mark.may_restart("decode", "prefill")
 def test_pods_are_killed_at_random(scene: Scene, say: Say) -> None:
     """What is left of the time: any pod of a role that is whole, deleted or crashed; users see broken streams of killed engines and routers only."""
+    scene.asks_for(prefill=2, decode=2)
     since = time.time()
     seconds = max(scene.left_seconds, AT_RANDOM_SECONDS)
     while time.time() < since + seconds:

@@ -35,10 +35,11 @@ def ensure_docker(state: Path, say: Say) -> None:
     _configure()
     say("starting a Docker engine")
     log, pid_file = state / "dockerd.log", _pid_file(state)
+    pid_file.unlink(missing_ok=True)  # of one that was killed: dockerd would take whoever has its id now for itself
     # Nobody's child: it outlives the run. It writes and removes the file itself.
     detached = ["setsid", "--fork", "dockerd", "--pidfile", str(pid_file)]
     with log.open("w") as file:
-        subprocess.run(detached, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=True)  # noqa: S603  # Debian's
+        subprocess.run(detached, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=True)  # noqa: S603  # Debian's dockerd, from PATH
     deadline = time.monotonic() + _START_TIMEOUT_SECONDS
     while not succeeds(["docker", "info"]):
         if time.monotonic() > deadline:

@@ -18,7 +18,7 @@ from pdd_e2e.control_plane.binaries import Say
 _ENGINE_ENVIRONMENT = Path(__file__).parents[4] / "connector" / ".venv"
 # Pods mount the packages read-only: each of an engine's processes would compile all that it imports, at every start.
 _COMPILES = "import vllm.entrypoints.openai.api_server, vllm.v1.engine.core, vllm.v1.worker.cpu_worker"
-_COMPILED = "vllm/entrypoints/openai/__pycache__/api_server.cpython-311.pyc"
+_COMPILED = "vllm/v1/worker/__pycache__/cpu_worker.cpython-311.pyc"  # of the last
 PACKAGES_IN_NODE = "/pdd/packages"
 MODEL_IN_NODE = "/pdd/model"
 PACKAGES_IN_POD = "/opt/vllm/lib/python3.11/site-packages"
