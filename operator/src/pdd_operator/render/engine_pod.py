@@ -139,7 +139,7 @@ def _engine_container(
 
 def _probes(startup_timeout_seconds: int) -> dict[str, Any]:
     """Loading a model takes minutes to hours: until then only the startup probe counts."""
-    period = 10
+    period = 5
     return {
         "startupProbe": _health(period, -(-startup_timeout_seconds // period), 5),
         "readinessProbe": _health(5, 3, 5),
