@@ -54,9 +54,14 @@ class KindProvider:
         return Kubectl(programs.path("kubectl"), self.kubeconfig, f"kind-{NAME}")
 
     def down(self) -> None:
-        """Deletes the cluster, and ends the Docker engine if it was started for this. Images stay for the next time."""
-        programs = find_programs(say=self.say)
-        self._kind(programs, "delete", "cluster", "--name", NAME)
+        """Deletes the cluster, and ends the Docker engine if it was started for this. Images stay for the next time.
+
+        Where the engine has ended before, it is started for this: a cluster that it was running comes back with it. Raises ClusterError.
+        """
+        if self.kubeconfig.exists():
+            ensure_docker(self.state, self.say)
+            self._kind(find_programs(say=self.say), "delete", "cluster", "--name", NAME)
+            self.kubeconfig.unlink(missing_ok=True)
         stop_docker(self.state, self.say)
 
     def load(self, images: ProductImages) -> None:
