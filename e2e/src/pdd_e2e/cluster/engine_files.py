@@ -16,9 +16,15 @@ from pdd_e2e.cluster.shell import run
 from pdd_e2e.control_plane.binaries import Say
 
 _ENGINE_ENVIRONMENT = Path(__file__).parents[4] / "connector" / ".venv"
-# Pods mount the packages read-only: each of an engine's processes would compile all that it imports, at every start.
-_COMPILES = "import vllm.entrypoints.openai.api_server, vllm.v1.engine.core, vllm.v1.worker.cpu_worker"
-_COMPILED = "vllm/v1/worker/__pycache__/cpu_worker.cpython-311.pyc"  # of the last
+# Pods mount the packages read-only: each of an engine's processes would compile all that it imports, at every start, and vLLM would have one
+# more process import it to look at the model's class, if its cache (VLLM_CACHE_ROOT in cpu.yaml: in a folder that goes with that vLLM) was empty.
+_PREPARES = """
+import vllm.entrypoints.openai.api_server, vllm.v1.engine.core, vllm.v1.worker.cpu_worker
+from vllm.model_executor.models.registry import ModelRegistry
+ModelRegistry.models["LlamaForCausalLM"].inspect_model_cls()
+"""
+_CACHE = "vllm/__pycache__"
+_PREPARED = f"{_CACHE}/modelinfos/vllm-model_executor-models-llama-LlamaForCausalLM.json"  # made last
 PACKAGES_IN_NODE = "/pdd/packages"
 MODEL_IN_NODE = "/pdd/model"
 PACKAGES_IN_POD = "/opt/vllm/lib/python3.11/site-packages"
@@ -30,9 +36,10 @@ def engine_mounts(say: Say) -> dict[str, Path]:
     packages = _ENGINE_ENVIRONMENT / "lib" / "python3.11" / "site-packages"
     if not packages.is_dir():
         raise ClusterError(f"{packages} is missing: run `make setup`")
-    if not (packages / _COMPILED).exists():
+    if not (packages / _PREPARED).exists():
         say("compiling what engines import (once, half a minute)")
-        run([python, "-W", "ignore", "-c", _COMPILES], env={"PYTHONDONTWRITEBYTECODE": ""}, timeout_seconds=300)
+        env = {"PYTHONDONTWRITEBYTECODE": "", "VLLM_CACHE_ROOT": str(packages / _CACHE)}
+        run([python, "-W", "ignore", "-c", _PREPARES], env=env, timeout_seconds=300)
     model = asyncio.run(prepare_model(python, default_cache(os.environ), Silent()))
     for file in model.iterdir():
         file.chmod(0o644)  # engines in pods are another user
