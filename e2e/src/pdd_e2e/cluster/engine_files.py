@@ -41,7 +41,7 @@ def engine_mounts(say: Say) -> dict[str, Path]:
         env = {"PYTHONDONTWRITEBYTECODE": "", "VLLM_CACHE_ROOT": str(packages / _CACHE)}
         run([python, "-W", "ignore", "-c", _PREPARES], env=env, timeout_seconds=300)
     model = asyncio.run(prepare_model(python, default_cache(os.environ), Silent()))
-    for file in model.iterdir():
+    for file in (packages / _PREPARED, *model.iterdir()):
         file.chmod(0o644)  # engines in pods are another user
     return {PACKAGES_IN_NODE: packages, MODEL_IN_NODE: model}
 
