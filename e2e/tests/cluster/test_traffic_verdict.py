@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pdd_e2e.kind_suite.faults import How, Standing, draw
+from pdd_e2e.kind_suite.faults import Fault, How, Standing, draw, explains
 from pdd_e2e.kind_suite.traffic_plan import LONG, READER, dialogues, make_keys, plan
 from pdd_e2e.kind_suite.traffic_verdict import Reuse, failures, is_right, kinds, parse, reuse, wrong
 
@@ -18,7 +18,7 @@ REFERENCES = [{"kind": "reference", "dialogue": "talk", "turn": at, **SURE} for 
 
 def attempt(**fields: Any) -> dict[str, Any]:
     base: dict[str, Any] = dict.fromkeys(
-        ("status", "code", "first_at", "last_at", "told_at", "finish", "end", "usage", "receipt", "error")
+        ("status", "code", "last_at", "told_at", "finish", "end", "usage", "receipt", "error")
     )
     base |= {"kind": "attempt", "user": "user-0", "dialogue": "talk", "conversation": 0, "turn": 0, "tried": 0}
     return (
@@ -65,8 +65,9 @@ def test_a_stream_runs_from_its_opening_to_its_attempt_s_end() -> None:
     opened = {"kind": "opened", "user": LONG, "began": 5.0, "decode": "d-1"}
     other = opened | {"began": 6.0}
     found = heard(opened, attempt(user=LONG, began=5.0), other)
-    assert [(stream.began, stream.decode) for stream in found.running(LONG)] == [(6.0, "d-1")]
-    assert found.running("user-0") == []
+    assert [(stream.began, stream.decode) for stream in found.running(LONG, 6.0)] == [(6.0, "d-1")]
+    assert found.running(LONG, 6.1) == []
+    assert found.running("user-0", 0.0) == []
 
 
 def test_a_user_waits_from_asking_to_the_opening() -> None:
@@ -108,6 +109,39 @@ def test_reuse_is_counted_against_own_caches_and_against_none() -> None:
     assert found.handed_over == Reuse(2, 500, 104 + 108, 200 + (300 - 96))
     assert found.read_over == 2
     assert "312 (52 %)" in found.table()
+
+
+def test_reuse_since_a_time_minds_what_engines_took_before() -> None:
+    turns = [
+        attempt(turn=0, began=1.0, ended=2.0, receipt=receipt("p-0", 100, 0, 0)),
+        attempt(turn=1, began=3.0, ended=4.0, receipt=receipt("p-0", 200, 96, 0)),
+        attempt(turn=2, began=5.0, ended=6.0, receipt=receipt("p-1", 300, 0, 192)),
+    ]
+    found = reuse(heard(*turns).attempts, 3.0)
+    assert found.all == Reuse(2, 500, 104 + 108, (200 - 96) + 300)
+    assert found.handed_over == Reuse(1, 300, 108, 300)
+
+
+@pytest.mark.parametrize(
+    ("fields", "explained"),
+    [
+        ({"outcome": "Told", "code": "stream_broken", "receipt": receipt("p-0", 1, 0, 0)}, True),
+        ({"outcome": "Told", "code": "stream_broken", "receipt": receipt("p-0", 1, 0, 0), "ended": 9.0}, False),
+        ({"outcome": "Told", "code": "stream_broken", "receipt": receipt("p-0", 1, 0, 0), "began": 16.0}, False),
+        ({"outcome": "Told", "code": "internal_error"}, False),
+        ({"outcome": "Cut", "ended": 21.0}, True),
+        ({"outcome": "Dropped", "began": 36.0, "ended": 37.0}, False),
+        ({"outcome": "Unreachable", "began": 34.0, "ended": 34.0}, True),
+        ({"outcome": "Cut", "ended": 19.0}, False),
+        ({"outcome": "Hang", "ended": 21.0}, False),
+        ({"outcome": "Refused", "code": "no_engine", "ended": 21.0}, False),
+    ],
+)
+def test_failures_are_explained_by_what_died_while_they_lasted(fields: dict[str, Any], explained: bool) -> None:
+    """d-0 dies at 10, a router at 20."""
+    faults = [Fault("decode", "d-0", How.CRASHED, 10.0), Fault("router", "r-0", How.DELETED, 20.0)]
+    (failed,) = heard(attempt(**({"began": 8.0, "ended": 11.0} | fields))).attempts
+    assert explains(faults, failed) is explained
 
 
 def test_plans_have_a_key_for_each_conversation_and_one_for_references() -> None:

@@ -95,7 +95,10 @@ def test_the_router_is_reached_by_its_service_name(small: LiveDeployment, releas
     """From a pod of another namespace, by DNS and the Service's address: the models are listed."""
     endpoint = small.kubectl.get("--namespace", small.namespace, "pdd", small.name)["status"]["endpoint"]
     program = f"import urllib.request; print(urllib.request.urlopen('{endpoint}/models', timeout=20).read())"
-    small.kubectl("create", "namespace", own_namespace)
+    small.kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own_namespace}}])
+    small.kubectl(
+        "--namespace", own_namespace, "delete", "pod", "caller", "--ignore-not-found"
+    )  # of a run that was killed
     small.kubectl("--namespace", own_namespace, "wait", "--for=create", "serviceaccount/default", "--timeout=15s")
     (image,) = (name for name in release.images.all if "/pdd-router:" in name)
     caller = ("--image", image, "--restart=Never", "--command", "--", "python", "-c", program)

@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from pdd_e2e.kind_suite.conversation import QUESTIONS, Conversation, Turn
-from pdd_e2e.kind_suite.deployment import LiveDeployment, wait_until
+from pdd_e2e.kind_suite.deployment import LiveDeployment, is_ready, wait_until
 from pdd_e2e.kind_suite.installation import SAMPLES, apply_sample
 from pdd_e2e.kind_suite.inventory import of_namespace
-from pdd_e2e.kind_suite.revision_groups import claim_key, engines, groups_of, is_ready, mixed, pairs, revision, status
+from pdd_e2e.kind_suite.revision_groups import claim_key, engines, groups_of, mixed, pairs, revision, status
 from pdd_e2e.kind_suite.terminal import Terminal
 from pdd_e2e.kind_suite.users import talking
 
@@ -218,7 +218,7 @@ def test_in_place_never_has_more_engines_than_wanted_and_says_that_it_interrupts
     only_pairs_of(rolled, traffic.turns, {old, new})
     assert set(rolled.pods("router")) == router
     assert [group["revision"] for group in status(rolled)["groups"]] == [new]
-    assert not _of_group(rolled, old)
+    wait_until(lambda: not _of_group(rolled, old), "no object of the old revision", 30)
 
 
 @dataclass(slots=True)

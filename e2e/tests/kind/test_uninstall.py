@@ -96,6 +96,9 @@ def test_uninstalled_it_goes_on_serving_and_reinstalled_it_adopts(small: LiveDep
 @pytest.fixture(scope="module")
 def own(installed: Kubectl) -> Iterator[str]:
     """A namespace of this module's own."""
+    installed(
+        "delete", "namespace", OWN, "--ignore-not-found", timeout_seconds=NAMESPACE_SECONDS
+    )  # of a run that was killed
     installed("create", "namespace", OWN)
     wait_until(lambda: len(of_namespace(installed, OWN)) == len(COMMON), "what every namespace has", 15)
     yield OWN
@@ -108,8 +111,11 @@ def test_a_deleted_deployment_leaves_nothing_behind(installed: Kubectl, terminal
     before = of_namespace(installed, own)
     terminal(f"kubectl apply --namespace {own} --filename {SAMPLE}")
     terminal(f"kubectl wait pdd/small --namespace {own} --for condition=Reconciled --timeout 30s")
-    made = of_namespace(installed, own) - before
-    assert set(KINDS.split()) <= {item.partition(".")[0] for item in made}
+
+    def made() -> set[str]:
+        return {item.partition(".")[0] for item in of_namespace(installed, own) - before}
+
+    wait_until(lambda: set(KINDS.split()) <= made(), "every kind of object", 15, lambda: str(made()))
     terminal(f"kubectl delete pdd/small --namespace {own} --timeout 20s")
     wait_until(lambda: of_namespace(installed, own) == before, "the namespace as it was", 40)
 

@@ -30,7 +30,7 @@ def main() -> int:
     options = parser.parse_args()
     state = cache_folder(os.environ) / "kind"
     try:
-        mounts = engine_mounts(say) if options.action == "up" else {}
+        mounts = {} if options.action == "down" else engine_mounts(say)  # `images` may have to make the cluster, too
         provider = KindProvider(state, mounts, say, options.node_image)
         if options.action == "down":
             provider.down()

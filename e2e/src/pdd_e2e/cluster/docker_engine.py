@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from pdd_e2e.cluster.errors import ClusterError
@@ -17,7 +18,10 @@ from pdd_e2e.control_plane.binaries import Say
 
 NODE_FILES = Path(__file__).parents[3] / "kind" / "node"
 RUNC = "runc-without-sys-resource"
-PACKAGES = ("docker.io", "iptables", "iproute2", "jq", "debootstrap")
+# Debian's packages by the programs that are looked for.
+_ENGINE = {"dockerd": "docker.io", "iptables": "iptables", "ip": "iproute2"}
+_TOOLS = {"debootstrap": "debootstrap", "jq": "jq"}  # images are made with them, whoever's the engine is
+_WHERE = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _CAP_SYS_RESOURCE = 24
 _SETTINGS = Path("/etc/docker/daemon.json")
 _WRAPPER = Path("/usr/local/sbin") / RUNC
@@ -26,12 +30,13 @@ _POLL_SECONDS = 0.3
 
 
 def ensure_docker(state: Path, say: Say) -> None:
-    """Returns when `docker info` answers. Raises ClusterError where that cannot be had."""
-    if succeeds(["docker", "info"]):
-        return
-    if os.geteuid() != 0:
+    """Returns when `docker info` answers, and what images are made with is there. Raises ClusterError where that cannot be had."""
+    answers = succeeds(["docker", "info"])
+    if not answers and os.geteuid() != 0:
         raise ClusterError("no Docker engine answers: start one, or run this as root on Debian to have one installed")
-    _install(say)
+    _install(_TOOLS if answers else _ENGINE | _TOOLS, say)
+    if answers:
+        return
     _configure()
     say("starting a Docker engine")
     log, pid_file = state / "dockerd.log", _pid_file(state)
@@ -83,15 +88,17 @@ def _is_dockerd(pid: int) -> bool:
     return parts[0].endswith(b"dockerd") and ") Z " not in stat
 
 
-def _install(say: Say) -> None:
-    if all(shutil.which(name) for name in ("dockerd", "debootstrap", "jq", "iptables")):
+def _install(wanted: Mapping[str, str], say: Say) -> None:
+    missing = [package for program, package in wanted.items() if shutil.which(program, path=_WHERE) is None]
+    if not missing:
         return
-    if shutil.which("apt-get") is None:
-        raise ClusterError("no Docker engine, and no apt-get to install one: install and start Docker")
-    say(f"installing {', '.join(PACKAGES)}")
+    names = ", ".join(missing)
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise ClusterError(f"missing: {names}. Install them, or run this as root on Debian")
+    say(f"installing {names}")
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
     run(["apt-get", "update", "-qq"], timeout_seconds=300)
-    run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES], env=quiet, timeout_seconds=600)
+    run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], env=quiet, timeout_seconds=600)
 
 
 def _configure() -> None:

@@ -27,7 +27,6 @@ _CACHE = "vllm/__pycache__"
 _PREPARED = f"{_CACHE}/modelinfos/vllm-model_executor-models-llama-LlamaForCausalLM.json"  # made last
 PACKAGES_IN_NODE = "/pdd/packages"
 MODEL_IN_NODE = "/pdd/model"
-PACKAGES_IN_POD = "/opt/vllm/lib/python3.11/site-packages"
 
 
 def engine_mounts(say: Say) -> dict[str, Path]:

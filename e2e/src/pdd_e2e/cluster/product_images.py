@@ -1,7 +1,8 @@
 """Builds the product's images from their Dockerfiles, and an engine's image without an engine, as this machine's Docker has them.
 
-Each is tagged with what is in it, so that a cluster gets what changed and nothing else, and another build is another reference. Where no base is named, the base is a Debian with Python 3.11 made here, whose pip is set up as this machine's is: nothing about a package
-index is in any file of the project.
+Each is tagged with what is in it, so that a cluster gets what changed and nothing else, and another build is another reference. Where no base is
+named, the base is a Debian with Python 3.11 made here, whose pip is set up as this machine's is: nothing about a package index is in any file of
+the project.
 """
 
 import os
@@ -42,7 +43,7 @@ class ProductImages:
 
 
 # What nodes of a cluster of somebody else's have.
-LOADED_BEFORE = ProductImages(dict.fromkeys(PARTS, BUILT), (ENGINE_IMAGE,))
+LOADED_BEFORE = ProductImages(dict.fromkeys(PARTS, BUILT), (ENGINE_IMAGE, ENGINE_IMAGE.replace(f":{BUILT}", ":other")))
 
 
 def build_product_images(
@@ -103,7 +104,7 @@ def _python_image(state: Path, say: Say) -> str:
 
 def _configured() -> dict[str, str]:
     """pip's configuration files of this user, as pip itself reads them."""
-    command = [sys.executable, "-m", "pip", "--isolated", "config", "list"]
+    command = [sys.executable, "-m", "pip", "config", "list"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)  # noqa: S603  # the pip of this environment
     lines = [line.partition("=") for line in done.stdout.splitlines() if "=" in line]
     return {key: value.strip("'\"") for key, _, value in lines}

@@ -1,4 +1,4 @@
-"""What a test needs of a cluster, and the two ways to have one: kind on this machine, or a context on an allow-list.
+"""A cluster that somebody else runs, instead of kind on this machine: a context on an allow-list.
 
 A suite installs, kills and deletes things: a cluster that is not made for it must be named twice, in the kubeconfig and in
 `PDD_E2E_ALLOWED_CONTEXTS`.
@@ -7,7 +7,6 @@ A suite installs, kills and deletes things: a cluster that is not made for it mu
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from pdd_e2e.cluster.errors import ClusterError
 from pdd_e2e.cluster.kubectl import Kubectl
@@ -15,16 +14,6 @@ from pdd_e2e.cluster.shell import run
 
 ALLOWED_VARIABLE = "PDD_E2E_ALLOWED_CONTEXTS"
 CONTEXT_VARIABLE = "PDD_E2E_CONTEXT"
-
-
-class Provider(Protocol):
-    """A cluster that can be brought up and taken away."""
-
-    def up(self) -> Kubectl:
-        """Brings it up if it is not there. Raises ClusterError."""
-
-    def down(self) -> None:
-        """Takes away what `up` made, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +35,6 @@ class KubeconfigProvider:
         kubectl = Kubectl(self.program, self.kubeconfig, self.context)
         run(kubectl.command("get", "--raw", "/readyz"))
         return kubectl
-
-    def down(self) -> None:
-        """Nothing was made."""
 
 
 def allowed_contexts(environment: Mapping[str, str]) -> frozenset[str]:

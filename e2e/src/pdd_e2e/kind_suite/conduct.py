@@ -10,7 +10,7 @@ from typing import Any
 from pdd_e2e.cluster.errors import ClusterError
 from pdd_e2e.cluster.kubectl import Kubectl
 
-_OPERATOR = "app.kubernetes.io/name=pdd-operator"
+OPERATORS = "app.kubernetes.io/name=pdd-operator"
 _OURS = "pdserve.io/role"
 _LOGGING = ("operator", "router")  # engines are vLLM's, and warn of much
 
@@ -37,7 +37,7 @@ class Moment:
 def product_pods(kubectl: Kubectl) -> list[ProductPod]:
     """In all namespaces. Raises ClusterError."""
     everywhere = ("pods", "--all-namespaces", "--selector")
-    operators = kubectl.get(*everywhere, _OPERATOR)["items"]
+    operators = kubectl.get(*everywhere, OPERATORS)["items"]
     return [_pod(item, "operator") for item in operators] + [
         _pod(item, item["metadata"]["labels"][_OURS]) for item in kubectl.get(*everywhere, _OURS)["items"]
     ]

@@ -35,11 +35,6 @@ class Turn:
         return int((self.receipt.get("prefill") or {}).get("read_tokens") or 0)
 
     @property
-    def prefill(self) -> str:
-        """The prefill engine that was asked, or ""."""
-        return str((self.receipt.get("prefill") or {}).get("engine", ""))
-
-    @property
     def engines(self) -> set[str]:
         """All that had a part in it: prefill, decode, and the one that prefill read from."""
         prefill, decode = self.receipt.get("prefill") or {}, self.receipt.get("decode") or {}

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -64,11 +64,11 @@ class LiveDeployment:
 
     def ready_pods(self, role: str) -> list[str]:
         """Names of those that are Ready and not leaving."""
-        return [name for name, pod in self.pods(role).items() if _is_ready(pod)]
+        return [name for name, pod in self.pods(role).items() if is_ready(pod)]
 
     def has_only(self, **wanted: int) -> bool:
         """Whether there are so many pods of these roles, and all of them ready."""
-        pods = [(pod["metadata"]["labels"]["pdserve.io/role"], _is_ready(pod)) for pod in self.pods().values()]
+        pods = [(pod["metadata"]["labels"]["pdserve.io/role"], is_ready(pod)) for pod in self.pods().values()]
         return all([ready for of, ready in pods if of == role] == [True] * number for role, number in wanted.items())
 
     def wait_for_routers(self, *, timeout_seconds: float) -> None:
@@ -115,7 +115,8 @@ class LiveDeployment:
                 process.terminate()
 
 
-def _is_ready(pod: dict[str, Any]) -> bool:
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    """By its condition, and not on its way out."""
     if pod["metadata"].get("deletionTimestamp"):
         return False
     return any(item["type"] == "Ready" and item["status"] == "True" for item in pod["status"].get("conditions", []))

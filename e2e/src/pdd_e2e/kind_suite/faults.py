@@ -11,11 +11,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pdd_e2e.cluster.errors import ClusterError
+from pdd_e2e.kind_suite.conduct import OPERATORS
 from pdd_e2e.kind_suite.deployment import LiveDeployment, wait_until
 from pdd_e2e.kind_suite.installation import SYSTEM
+from pdd_e2e.kind_suite.traffic_verdict import Attempt
 
-OPERATORS = "app.kubernetes.io/name=pdd-operator"
+ENDPOINTS_SECONDS = 15.0
+"""How long new connections may still be sent to a router that is gone."""
 _REPLACED_SECONDS = 60
+_DYING_SECONDS = 5.0  # a deleted pod's processes have two, and it may take requests meanwhile
 # Whatever the first process has started: it cannot be killed from inside, and ends when they are gone.
 _KILLS_ENGINE = (
     "import os, pathlib, signal\n"
@@ -114,6 +118,17 @@ def draw(chance: random.Random, standing: Mapping[str, Standing]) -> tuple[str, 
     role = chance.choice(whole)
     how = chance.choice([How.DELETED, How.CRASHED]) if role in ("prefill", "decode") else How.DELETED
     return role, chance.choice(sorted(standing[role].ready)), how
+
+
+def explains(faults: Iterable[Fault], attempt: Attempt) -> bool:
+    """Whether one of them may have been the end of a request: of the decode engine that streamed its answer, or of some router."""
+    if attempt.kind == "Told stream_broken":
+        ends = [fault for fault in faults if fault.role == "decode" and fault.pod == attempt.decode]
+        return any(attempt.began <= fault.at + _DYING_SECONDS and fault.at <= attempt.ended for fault in ends)
+    if attempt.outcome in ("Cut", "Dropped", "Unreachable"):
+        ends = [fault for fault in faults if fault.role == "router"]
+        return any(fault.at <= attempt.ended and attempt.began <= fault.at + ENDPOINTS_SECONDS for fault in ends)
+    return False
 
 
 def table(faults: Iterable[Fault], began: float) -> str:

@@ -19,6 +19,7 @@ import yaml
 
 from pdd_e2e.cluster.errors import ClusterError
 from pdd_e2e.cluster.product_images import ROOT
+from pdd_e2e.cluster.provider import CONTEXT_VARIABLE
 from pdd_e2e.cluster.shell import run
 
 TESTS = ROOT / "e2e" / "tests" / "kind"
@@ -94,6 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = parser.parse_args(arguments).names
     if unknown := sorted(set(wanted) - {mutation.name for mutation in known}):
         parser.error(f"no mutation is named {', '.join(unknown)}")
+    if os.environ.get(CONTEXT_VARIABLE):
+        parser.error(f"images of a changed product are loaded into the cluster by kind only: unset {CONTEXT_VARIABLE}")
     missed = []
     for mutation in known:
         if wanted and mutation.name not in wanted:

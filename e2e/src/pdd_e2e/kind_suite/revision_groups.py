@@ -36,13 +36,6 @@ def group_of_pod(pod: Mapping[str, Any]) -> str:
     return str(pod["metadata"].get("labels", {}).get(labels.REVISION_GROUP, ""))
 
 
-def is_ready(pod: Mapping[str, Any]) -> bool:
-    """By its condition, and not on its way out."""
-    conditions = pod.get("status", {}).get("conditions", [])
-    ready = any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
-    return ready and "deletionTimestamp" not in pod["metadata"]
-
-
 def claim_key(deployment: LiveDeployment, group: str) -> Mapping[str, str]:
     """The content of the group's Secret: what its engines prove to each other that they know."""
     name = claim_key_name(deployment.name, group)

@@ -41,7 +41,6 @@ class Attempt:
     outcome: str = ""
     status: int | None = None
     code: str | None = None
-    first_at: float | None = None
     last_at: float | None = None
     told_at: float | None = None
     done: int = 0
@@ -83,7 +82,6 @@ def note(attempt: Attempt, data: str, now: float) -> None:
     for choice in value.get("choices", []):
         if content := (choice.get("delta") or {}).get("content"):
             attempt.text += content
-            attempt.first_at = attempt.first_at or now
             attempt.last_at = now
         attempt.finish = choice.get("finish_reason") or attempt.finish
 

@@ -29,7 +29,6 @@ class Attempt:
     outcome: str
     status: int | None
     code: str | None
-    first_at: float | None
     last_at: float | None
     told_at: float | None
     done: int
@@ -76,10 +75,11 @@ class Heard:
     answers: Answers
     ready: bool
 
-    def running(self, user: str) -> list[Opened]:
-        """The user's streams that have begun and not ended."""
+    def running(self, user: str, since: float) -> list[Opened]:
+        """The user's streams that were asked for since then and have not ended."""
         ended = {(attempt.user, attempt.began) for attempt in self.attempts}
-        return [stream for stream in self.opened if stream.user == user and (stream.user, stream.began) not in ended]
+        own = [stream for stream in self.opened if stream.user == user and stream.began >= since]
+        return [stream for stream in own if (stream.user, stream.began) not in ended]
 
     def waits(self, user: str) -> bool:
         """Whether the user has asked something and there is no answer yet."""
@@ -182,8 +182,10 @@ class ReuseReport:
         )
 
 
-def reuse(attempts: Sequence[Attempt]) -> ReuseReport:
-    """From receipts. What an engine's own cache would have held is the longest prompt of the conversation that it took before, in whole blocks."""
+def reuse(attempts: Sequence[Attempt], since: float = 0.0) -> ReuseReport:
+    """Of turns that began since then, from receipts. What an engine's own cache would have held is the longest prompt of the conversation that it
+    took before, whenever that was, in whole blocks.
+    """
     total, handed, read = Reuse(), Reuse(), 0
     held: dict[tuple[int, str], int] = {}
     latest: dict[int, str] = {}
@@ -193,10 +195,11 @@ def reuse(attempts: Sequence[Attempt]) -> ReuseReport:
             continue
         place, prompt = (attempt.conversation, attempt.prefill), int(leg["prompt_tokens"])
         turn = Reuse(1, prompt, prompt - leg["local_tokens"] - leg["read_tokens"], prompt - held.get(place, 0))
-        total += turn
-        if latest.get(attempt.conversation, attempt.prefill) != attempt.prefill:
-            handed += turn
-            read += leg["read_tokens"] > 0
+        if attempt.began >= since:
+            total += turn
+            if latest.get(attempt.conversation, attempt.prefill) != attempt.prefill:
+                handed += turn
+                read += leg["read_tokens"] > 0
         held[place] = max(held.get(place, 0), prompt // _BLOCK * _BLOCK)
         latest[attempt.conversation] = attempt.prefill
     return ReuseReport(total, handed, read)

@@ -16,6 +16,7 @@ from pdd_e2e.kind_suite.conversation import QUESTIONS, Conversation, Turn
 
 _UNAVAILABLE = 503
 _PAUSE_SECONDS = 1.0
+_ANSWER_TOKENS = 12
 _END_SECONDS = 150.0
 
 
@@ -34,7 +35,6 @@ class Traffic:
 
     url: str
     patient: bool
-    answer_tokens: int
     turns: list[Turn] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     stopping: Event = field(default_factory=Event)
@@ -44,9 +44,7 @@ class Traffic:
         number = 0
         while not self.stopping.is_set():
             number += 1
-            conversation = Conversation(
-                self.url, f"{user} asks about subject {number}", answer_tokens=self.answer_tokens
-            )
+            conversation = Conversation(self.url, f"{user} asks about subject {number}", answer_tokens=_ANSWER_TOKENS)
             for question in QUESTIONS[:2]:
                 self._ask(conversation, question)
                 self.stopping.wait(_PAUSE_SECONDS)
@@ -67,11 +65,9 @@ class Traffic:
 
 
 @contextmanager
-def talking(
-    url: str, users: Sequence[str], *, patient: bool = False, answer_tokens: int = 12, end_seconds: float = _END_SECONDS
-) -> Iterator[Traffic]:
+def talking(url: str, users: Sequence[str], *, patient: bool = False) -> Iterator[Traffic]:
     """Traffic while the block runs. At its end every user comes to the end of a turn; raises the first error that one met."""
-    traffic = Traffic(url, patient, answer_tokens)
+    traffic = Traffic(url, patient)
     with ThreadPoolExecutor(len(users)) as pool:
         going: list[Future[None]] = [pool.submit(traffic.talk, user) for user in users]
         try:
@@ -79,4 +75,4 @@ def talking(
         finally:
             traffic.stopping.set()
         for user in going:
-            user.result(timeout=end_seconds)
+            user.result(timeout=_END_SECONDS)
