@@ -48,11 +48,13 @@ class EventStream:
         self._ready: deque[Event] = deque()
 
     async def next(self, timeout_seconds: float) -> Event | None:
-        """Raises EngineFailedError where the stream breaks, or nothing comes in time."""
+        """Raises EngineFailedError where the stream breaks, or nothing comes in time; with no time left, even if something is there."""
+        if timeout_seconds <= 0:  # a time limit does nothing where nothing is waited for
+            raise EngineFailedError(self._engine.id.name, FailureReason.TIMEOUT)
         with _translated(self._engine):
             async with asyncio.timeout(timeout_seconds):
                 while not self._ready:
-                    chunk = await self._response.content.readany()
+                    chunk = await _read(self._response)
                     if not chunk:
                         break
                     self._parse(chunk)
@@ -69,10 +71,11 @@ class EventStream:
         then the answer may still be had elsewhere.
         """
         seen: list[Event] = []
-        wait = timeout_seconds
+        clock = asyncio.get_running_loop().time
+        until = clock() + timeout_seconds
         while len(seen) < _AHEAD_EVENTS:
             try:
-                event = await self.next(wait)
+                event = await self.next(until - clock())
             except EngineFailedError as error:
                 if seen and error.reason is FailureReason.TIMEOUT:
                     break  # an answer of which nothing may be seen for long, such as hidden reasoning
@@ -80,10 +83,11 @@ class EventStream:
             value = None if event is None else check_event(self._engine, event)
             if event is None or event.is_done:
                 raise EngineFailedError(self._engine.id.name, FailureReason.TRUNCATED)
+            if not seen:
+                until = clock() + _AHEAD_SECONDS
             seen.append(event)
             if value is None or _says_something(value):
                 break
-            wait = _AHEAD_SECONDS
         self._ready.extendleft(reversed(seen))
 
     def _parse(self, chunk: bytes) -> None:
@@ -91,6 +95,14 @@ class EventStream:
             self._ready.extend(event for event in self._parser.feed(chunk) if event.data is not None)
         except EventTooLargeError:
             raise EngineFailedError(self._engine.id.name, FailureReason.TOO_LARGE) from None
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """What is there, b"" at the end. Raises aiohttp.ClientError."""
+    try:
+        return await response.content.readany()
+    except RuntimeError:  # aiohttp closed the connection over what the engine wrote, and says no more than that it did
+        raise aiohttp.ClientPayloadError("The connection was closed") from None
 
 
 @contextmanager
@@ -199,7 +211,7 @@ class Upstream:
 
     async def _read_body(self, engine: Engine, response: aiohttp.ClientResponse, limit: int) -> bytes:
         parts = bytearray()
-        async for chunk in response.content.iter_any():
+        while chunk := await _read(response):
             parts += chunk
             if len(parts) > limit:
                 response.close()

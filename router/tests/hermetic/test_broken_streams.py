@@ -18,6 +18,7 @@ from pdd_e2e.fake_engine import (
     MalformedSse,
     ResetAfterBytes,
     ResetAfterEvents,
+    SlowChunks,
 )
 
 LONG = [{"role": "user", "content": "Tell me all that you know of lighthouses. " * 12}]
@@ -76,6 +77,28 @@ async def test_decode_dies_under_many_streams_and_all_are_told_or_whole(cluster:
                 assert whole.text.startswith(reply.text) and (broken or reply.text == whole.text)
         assert told >= 40
         await c.until_idle()
+
+
+async def test_engine_is_not_blamed_for_what_it_refuses_in_a_stream(cluster: Any) -> None:
+    """An error of the client's in an event says as little of the engine's health as a status 400 does."""
+    refusal = b'data: {"error": {"message": "No such token", "type": "BadRequestError", "param": null, "code": %d}}\n\n'
+    async with cluster(decodes=2, config={"breaker": {"failures": 1}}) as c:
+        for code, blamed in ((400, False), (500, True)):
+            c.decodes[0].script(MalformedSse(2, refusal % code))
+            reply = await c.chat(LONG, stream=True, max_tokens=8)
+            assert reply.cut and not reply.done
+            await c.until_idle()
+            assert any(state.breaker.ejected for state in c.registry.states()) is blamed
+
+
+async def test_engine_is_not_blamed_for_the_time_that_a_request_has(cluster: Any) -> None:
+    config = {"breaker": {"failures": 1}, "limits": {"requestTimeoutSeconds": 0.5}}
+    async with cluster(decodes=2, config=config) as c:
+        c.decodes[0].script(SlowChunks(0.1))
+        reply = await c.chat(LONG, stream=True, max_tokens=64)
+        assert reply.events[-1]["error"]["code"] == "deadline_exceeded"
+        await c.until_idle()
+        assert not any(state.breaker.ejected for state in c.registry.states())
 
 
 async def test_connection_of_a_broken_stream_is_closed(cluster: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pdd_e2e.fake_engine import HangBeforeHeaders, HangMidStream
+from pdd_e2e.fake_engine import HangAfterDone, HangBeforeHeaders, HangMidStream
 
 LONG = [{"role": "user", "content": "Tell me all that you know of lighthouses. " * 12}]
 
@@ -51,6 +51,18 @@ async def test_engine_sees_the_abort_in_the_middle_of_a_stream(cluster: Any) -> 
         writer.close()
         await c.until(lambda: c.legs(c.decodes[0])[0].aborted_at is not None, seconds=0.5)
         await c.until_idle()
+
+
+async def test_client_that_leaves_on_done_has_had_its_answer(cluster: Any) -> None:
+    """As the openai client does: what the answer's end says of engine and conversation is not lost, though the engine's end of stream is late."""
+    async with cluster() as c:
+        c.decodes[0].script(HangAfterDone())
+        reader, writer = await send_chat(c, stream=True)
+        await reader.readuntil(b"[DONE]")
+        writer.close()
+        await c.until_idle()
+        name = c.decodes[0].settings.name
+        assert await c.metric("legs_total", role="Decode", engine=name, result="Success") == 1
 
 
 async def test_client_that_leaves_the_queue_takes_no_place(cluster: Any) -> None:

@@ -335,9 +335,13 @@ async def test_stream_over_http_1_0_ends_with_the_connection(cluster: Any) -> No
     async with cluster() as c:
         host, port = c.router.url.removeprefix("http://").split(":")
         body = json.dumps({"model": "fake", "messages": [{"role": "user", "content": "hi"}], "stream": True})
-        for version, chunked in (("1.0", False), ("1.1", True)):
+        for version, connection, chunked in (
+            ("1.0", "close", False),
+            ("1.0", "keep-alive", False),
+            ("1.1", "close", True),
+        ):
             reader, writer = await asyncio.open_connection(host, int(port))
-            head = f"POST /v1/chat/completions HTTP/{version}\r\nHost: r\r\nConnection: close\r\n"
+            head = f"POST /v1/chat/completions HTTP/{version}\r\nHost: r\r\nConnection: {connection}\r\n"
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             writer.write((head + body).encode())
             async with asyncio.timeout(5):

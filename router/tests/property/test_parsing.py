@@ -1,6 +1,7 @@
 """Untrusted input: parsers are total, and events survive any chunking."""
 
 import json
+import time
 from typing import Any
 
 from hypothesis import given, settings
@@ -88,6 +89,9 @@ PAYLOAD = st.text(
 )
 
 
+ENDS = ("\n\n", "\r\n\r\n", "\r\r", "\n\r\n", "\r\n\n")
+
+
 @given(
     st.lists(PAYLOAD, min_size=1, max_size=8),
     st.sampled_from(["\n", "\r\n", "\r"]),
@@ -102,6 +106,36 @@ def test_events_survive_any_chunking(payloads: list[str], newline: str, sizes: l
     assert b"".join(event.raw for event in events) == whole
     assert [event.data for event in events] == payloads
     assert not parser.pending
+
+
+@given(
+    st.lists(st.tuples(PAYLOAD, st.sampled_from(ENDS)), min_size=1, max_size=8),
+    st.lists(st.integers(1, 7), max_size=60),
+)
+def test_events_may_end_differently(events: list[tuple[str, str]], sizes: list[int]) -> None:
+    """A line ends with LF, CRLF or CR, each as it likes."""
+    whole = "".join(f"data: {payload}{end}" for payload, end in events).encode()
+    parser, found, at = EventParser(10_000), [], 0
+    for size in [*sizes, len(whole)]:
+        found += parser.feed(whole[at : at + size])
+        at += size
+    assert [event.data for event in found] == [payload for payload, _ in events]
+    assert not parser.pending
+
+
+def test_an_event_costs_what_it_is_long_not_what_is_behind_it() -> None:
+    """Four times the events in one piece take about four times as long, not sixteen times: the piece is as long as a client was slow."""
+
+    def seconds(number: int) -> float:
+        piece = b'data: {"choices": [{"index": 0, "delta": {"content": "word"}}]}\n\n' * number
+        took = []
+        for _ in range(5):
+            parser, began = EventParser(10_000), time.process_time()
+            assert sum(1 for _ in parser.feed(piece)) == number
+            took.append(time.process_time() - began)
+        return min(took)
+
+    assert seconds(6_000) < 9 * seconds(1_500)
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(1, 9), max_size=40))

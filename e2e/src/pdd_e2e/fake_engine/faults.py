@@ -33,6 +33,11 @@ class HangMidStream:
 
 
 @dataclass(frozen=True, slots=True)
+class HangAfterDone:
+    """Send all of a stream, `[DONE]` too, but not its end, until the client leaves."""
+
+
+@dataclass(frozen=True, slots=True)
 class ResetBeforeHeaders:
     """Reset the TCP connection instead of answering."""
 
@@ -130,6 +135,7 @@ RequestFault = (
     Status
     | HangBeforeHeaders
     | HangMidStream
+    | HangAfterDone
     | ResetBeforeHeaders
     | ResetAfterBytes
     | ResetAfterEvents

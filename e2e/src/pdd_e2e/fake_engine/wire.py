@@ -15,6 +15,7 @@ from aiohttp import web
 from pdd_e2e.fake_engine.faults import (
     CloseWithoutDone,
     Die,
+    HangAfterDone,
     HangMidStream,
     MalformedSse,
     RequestFault,
@@ -73,7 +74,9 @@ class Wire:
         self._events += 1
 
     async def finish(self) -> web.StreamResponse:
-        """End a stream in good order."""
+        """End a stream in good order, unless the script keeps its end back."""
+        if isinstance(self._fault, HangAfterDone):
+            await hang()
         response = self._sent()
         await response.write_eof()
         return response

@@ -130,13 +130,14 @@ class Relay:
         )
         if request.version >= HttpVersion11:  # before, the end of the connection is the end of the message
             response.enable_chunked_encoding()
+        else:
+            response.force_close()
         await response.prepare(request)
         try:
             await self._pump(stream, response)
         except LegError as error:
             await self._break(request, response, error)
             return response, "Broken"
-        self._ended(success=True)
         await self._write(response, None)
         return response, "Success"
 
@@ -150,9 +151,11 @@ class Relay:
             if value is not None:
                 self._tally.note(value)
             data = event_for_client(event, value, self._cached_tokens())
-            if event.is_done and len(self._tally.finished) < self._given.request.answers:
-                # vLLM on SIGTERM says so of an answer that it gave up before its first token, and of nothing but that.
-                raise EngineFailedError(engine.id.name, FailureReason.TRUNCATED)
+            if event.is_done:
+                if len(self._tally.finished) < self._given.request.answers:
+                    # vLLM on SIGTERM says so of an answer that it gave up before its first token, and of nothing but that.
+                    raise EngineFailedError(engine.id.name, FailureReason.TRUNCATED)
+                self._ended(success=True)  # before the client knows: many leave at once
             if data is not None:
                 await self._write(response, data)
             if event.is_done:
@@ -161,7 +164,7 @@ class Relay:
 
     async def _next(self, stream: EventStream) -> Event | None:
         left = self._deadline - asyncio.get_running_loop().time()
-        return await stream.next(max(0.0, min(left, self._services.config.timeouts.between_events_seconds)))
+        return await stream.next(min(left, self._services.config.timeouts.between_events_seconds))
 
     async def _drain(self, stream: EventStream) -> None:
         """Read the engine's end of stream, so that its connection can be used again; not worth an error."""
@@ -179,17 +182,20 @@ class Relay:
             raise ConnectionResetError("The client does not read") from None
 
     async def _break(self, request: web.Request, response: web.StreamResponse, error: LegError) -> None:
-        self._ended(success=False, result=result_of(error))
         told: RouterError = UpstreamFailedError("The engine failed while it was answering", code="stream_broken")
+        blamed = isinstance(error, EngineFailedError)  # not where the engine refused what the client wants
         if asyncio.get_running_loop().time() >= self._deadline:
             told = DeadlineExceededError("The request took too long", code="deadline_exceeded")
+            blamed = False
+        self._ended(success=False if blamed else None, result=result_of(error))
         _log.warning("Broke stream", request_id=self._given.request_id, engine=error.engine, reason=result_of(error))
         await self._write(response, render_error_event(told))
         # Flushes the event, then closes, without HTTP's end of message: a client that does not know error events must
         # not take the answer for whole, and none may put this connection back into its pool.
         request.protocol.force_close()
 
-    def _ended(self, *, success: bool, result: str = "Success") -> None:
+    def _ended(self, *, success: bool | None, result: str = "Success") -> None:
+        """``success`` None: nothing is known of the engine's health."""
         opened, services = self._opened, self._services
         decode = opened.plan.decode
         opened.use.success = success

@@ -6,10 +6,12 @@ Events are kept as the engine wrote them, so that what is not ours to change rea
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 DONE = b"data: [DONE]\n\n"
+_END = re.compile(rb"\n\n|\n\r\n|\r\r")
 
 
 class EventTooLargeError(ValueError):
@@ -64,13 +66,11 @@ class EventParser:
             raise EventTooLargeError
 
     def _find_end(self) -> int | None:
-        # Resume a little before the end of what was scanned: a terminator is at most four bytes long.
-        start = max(0, self._scanned - 3)
-        found = [
-            (at + len(mark)) for mark in (b"\n\n", b"\r\n\r\n", b"\r\r") if (at := self._buffer.find(mark, start)) >= 0
-        ]
+        # Resume a little before the end of what was scanned: the rest of an end may be there. One search for all kinds of end: with one
+        # search each, every event would cost a look at all that is behind it.
+        found = _END.search(self._buffer, max(0, self._scanned - 2))
         self._scanned = len(self._buffer)
-        return min(found) if found else None
+        return found.end() if found else None
 
 
 def _data_of(raw: bytes) -> str | None:
