@@ -135,7 +135,7 @@ KIND_TESTS := ../$(BIN)/pytest -p no:randomly -v tests/kind
 UPHEAVALS := revisions tenants under_traffic
 
 .PHONY: e2e
-e2e: setup ## The product on a real Kubernetes by kind, with real engines in pods (needs root on Debian, or a Docker engine)
+e2e: setup ## The product on a real Kubernetes by kind, with real engines in pods (needs root on Debian; a Docker engine that runs is used)
 	@$(call kind_tests,$(ARGS))
 
 .PHONY: e2e-quick
