@@ -16,7 +16,7 @@ from pdd_e2e.cluster.kubectl import Kubectl
 from pdd_e2e.cluster.product_images import ROOT
 from pdd_e2e.kind_suite.conversation import QUESTIONS, Conversation
 from pdd_e2e.kind_suite.deployment import LiveDeployment, wait_until
-from pdd_e2e.kind_suite.installation import SYSTEM, Release
+from pdd_e2e.kind_suite.installation import SYSTEM, Release, clear_tenant
 from pdd_e2e.kind_suite.inventory import of_namespace
 from pdd_e2e.kind_suite.terminal import Terminal, guide_blocks, indented_commands
 
@@ -48,11 +48,7 @@ def only(pods: dict[str, object]) -> str:
 @pytest.fixture
 def own_namespace(installed: Kubectl) -> Iterator[str]:
     yield OWN_NAMESPACE
-    place = ("--namespace", OWN_NAMESPACE)
-    installed(*place, "delete", "pdd", "--all", "--timeout=30s")  # first, as the guide says
-    installed(*place, "delete", "pod", "caller", "--ignore-not-found")
-    installed(*place, "wait", "pods", "--all", "--for=delete", "--timeout=55s")
-    installed("delete", "namespace", OWN_NAMESPACE, "--ignore-not-found", timeout_seconds=60)
+    clear_tenant(installed, OWN_NAMESPACE)
 
 
 @pytest.mark.budget(LOOK_SECONDS)

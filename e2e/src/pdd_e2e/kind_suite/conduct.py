@@ -36,11 +36,15 @@ class Moment:
 
 def product_pods(kubectl: Kubectl) -> list[ProductPod]:
     """In all namespaces. Raises ClusterError."""
-    everywhere = ("pods", "--all-namespaces", "--selector")
-    operators = kubectl.get(*everywhere, OPERATORS)["items"]
-    return [_pod(item, "operator") for item in operators] + [
-        _pod(item, item["metadata"]["labels"][_OURS]) for item in kubectl.get(*everywhere, _OURS)["items"]
-    ]
+    pods = kubectl.get("pods", "--all-namespaces")["items"]
+    roles = [(item, _role(item["metadata"].get("labels", {}))) for item in pods]
+    return [_pod(item, role) for item, role in roles if role]
+
+
+def _role(labels: Mapping[str, str]) -> str:
+    """ "" for a pod that is none of the product's."""
+    name, _, operator = OPERATORS.partition("=")
+    return "operator" if labels.get(name) == operator else labels.get(_OURS, "")
 
 
 def moment(kubectl: Kubectl) -> Moment:

@@ -51,7 +51,7 @@ class Conversation:
     url: str
     topic: str
     identity: str | None = None
-    answer_tokens: int = 100
+    answer_tokens: int = 80  # two whole blocks of 32 or one of 64, wherever it begins
     messages: list[ChatCompletionMessageParam] = field(default_factory=list)
     api_key: str = "none"
 

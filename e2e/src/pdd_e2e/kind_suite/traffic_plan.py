@@ -33,7 +33,8 @@ _MODEL = "smollm2"
 _SILENCE_SECONDS = 60.0  # longer than any prefill, on two cores where engines start
 _REQUEST_SECONDS = 300.0
 _RETRY_SECONDS = 0.5
-_PAUSE_SECONDS = {LONG: 4.0, READER: 6.0}  # two cores are to start engines besides
+_PAUSE_SECONDS = {LONG: 4.0, READER: 6.0}  # after an answer: two cores are to start engines besides
+_THINKING_SECONDS = 1.5
 _DEADLINE_SECONDS = 7200.0
 
 
@@ -84,7 +85,7 @@ def plan(url: str, keys: Sequence[str], users: int, *special: str) -> dict[str, 
         "silence_seconds": _SILENCE_SECONDS,
         "request_seconds": _REQUEST_SECONDS,
         "retry_seconds": _RETRY_SECONDS,
-        "pause_seconds": {name: _PAUSE_SECONDS.get(name, 0.0) for name in spoken},
+        "pause_seconds": {name: _PAUSE_SECONDS.get(name, _THINKING_SECONDS) for name in spoken},
         "deadline_seconds": _DEADLINE_SECONDS,
         "users": spoken,
         "dialogues": [dialogue for dialogue in dialogues() if dialogue["name"] in needed],

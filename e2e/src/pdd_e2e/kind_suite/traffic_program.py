@@ -178,7 +178,7 @@ async def converse(world: World, user: str, dialogues: list[dict[str, Any]]) -> 
             for turn in range(len(dialogue["questions"])):
                 if world.stop.is_set() or not await until_answered(world, session, user, dialogue, conversation, turn):
                     break
-        await asyncio.sleep(world.plan["pause_seconds"][user])
+                await asyncio.sleep(world.plan["pause_seconds"][user])
 
 
 async def until_answered(
