@@ -71,7 +71,8 @@ class Admission:
             raise full
         victim = self._waiting[longest][-1]
         self._forget(longest, victim)
-        victim.set_exception(full)
+        if not victim.done():  # else it has left in this very moment
+            victim.set_exception(full)
 
     def _forget(self, tenant: str, future: asyncio.Future[None]) -> None:
         queue = self._waiting.get(tenant)

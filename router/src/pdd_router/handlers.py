@@ -98,7 +98,7 @@ def _check_headers(request: web.Request, limit: int) -> None:
 async def _generate(request: web.Request) -> web.StreamResponse:
     services = request.app[SERVICES]
     began = services.clock()
-    outcome, given = "ClientGone", None
+    outcome, given = "InternalError", None
     try:
         given = await _read_input(request, services)
         response, outcome = await _serve(request, services, given, began)
@@ -107,6 +107,9 @@ async def _generate(request: web.Request) -> web.StreamResponse:
         raise
     except web.HTTPException:
         outcome = "BadRequestError"
+        raise
+    except (asyncio.CancelledError, ConnectionError):
+        outcome = "ClientGone"
         raise
     finally:
         services.metrics.requests.labels(request.path, outcome).inc()

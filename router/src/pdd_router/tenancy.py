@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
+from typing import TypeGuard
 
 from pdd_router.config import CacheIsolation, ConfigError, parse_yaml
 from pdd_router.errors import UnauthorizedError
@@ -50,13 +51,24 @@ def parse_api_keys(text: str) -> ApiKeys:
     if not isinstance(data, dict) or not data:
         raise ConfigError("the API keys file must be a mapping of keys to tenants")
     for key, tenant in data.items():
-        if not isinstance(key, str) or len(key) < 8 or any(char.isspace() for char in key):
+        if not _is_text(key) or len(key) < 8 or any(char.isspace() for char in key):
             raise ConfigError("the API keys file: every key must be a string of at least 8 characters without spaces")
-        if not isinstance(tenant, str) or not 0 < len(tenant) <= _MAX_TENANT_CHARS:
+        if not _is_text(tenant) or not 0 < len(tenant) <= _MAX_TENANT_CHARS:
             raise ConfigError(
                 f"the API keys file: every tenant must be a string of 1 to {_MAX_TENANT_CHARS} characters"
             )
     return ApiKeys(data)
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    """Not so a string with half a surrogate pair, which YAML can have and UTF-8 cannot."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def parse_salt_secret(text: str) -> bytes:

@@ -38,6 +38,22 @@ async def test_free_place_goes_to_the_tenant_with_the_fewest_inside() -> None:
     assert sorted(log) == ["calm"] * 2 + ["flood"] * 6
 
 
+async def test_full_queue_has_room_where_somebody_leaves_in_the_same_moment() -> None:
+    """The one to be refused has just been cancelled, and has not heard of it yet."""
+    door = Admission(max_concurrent=1, max_queued=3, timeout_seconds=60)
+    release = asyncio.Event()
+    log: list[str] = []
+    flood = [asyncio.create_task(hold(door, "flood", log, release)) for _ in range(4)]
+    await settle()
+    calm = asyncio.create_task(hold(door, "calm", log, release))
+    flood[-1].cancel()  # both in the next pass of the loop, the cancelled one's future first
+    await settle()
+    release.set()
+    await asyncio.gather(calm, *flood[:-1])
+    assert sorted(log) == ["calm", "flood", "flood", "flood"]
+    assert (door.in_flight, door.queued) == (0, 0)
+
+
 async def test_full_queue_refuses_the_tenant_that_fills_it() -> None:
     door = Admission(max_concurrent=1, max_queued=3, timeout_seconds=60)
     release = asyncio.Event()

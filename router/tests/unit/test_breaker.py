@@ -3,7 +3,7 @@
 from pdd_router.config import Breaker as BreakerConfig
 from pdd_router.config import Direction, Introductions
 from pdd_router.endpoints.breaker import Breaker, BreakerState
-from pdd_router.endpoints.engine import Engine, EngineId, Role
+from pdd_router.endpoints.engine import Engine, EngineId, Listed, Role, Standing
 from pdd_router.endpoints.registry import NotAdmittedError, Registry
 
 
@@ -40,9 +40,10 @@ def test_half_open_lets_exactly_one_through_and_its_outcome_decides() -> None:
         fail(breaker)
     clock.now += 5
     assert breaker.state is BreakerState.HALF_OPEN
-    assert breaker.begin() is True
+    probe = breaker.begin()
+    assert probe is not None
     assert not breaker.admits, "a second one must wait for the first"
-    breaker.end(probe=True, success=False)
+    breaker.end(probe=probe, success=False)
     assert breaker.state is BreakerState.OPEN
     clock.now += 9.9
     assert not breaker.admits, "twice as long after a failed probe"
@@ -60,6 +61,28 @@ def test_late_success_of_an_old_request_does_not_close_it() -> None:
         fail(breaker)
     breaker.end(probe=old, success=True)
     assert breaker.state is BreakerState.OPEN
+
+
+def test_probe_of_an_earlier_life_says_nothing_of_the_next() -> None:
+    """The engine was replaced while it was probed: it is closed, and a later probe is its own."""
+    clock = Clock()
+    breaker = make(clock)
+    for _ in range(3):
+        fail(breaker)
+    clock.now += 5
+    old = breaker.begin()
+    breaker.reset()
+    breaker.end(probe=old, success=False)
+    assert breaker.state is BreakerState.CLOSED
+    for _ in range(3):
+        fail(breaker)
+    clock.now += 5
+    new = breaker.begin()
+    breaker.end(probe=old, success=True)
+    assert breaker.state is BreakerState.HALF_OPEN
+    assert not breaker.admits, "the new probe is under way"
+    breaker.end(probe=new, success=True)
+    assert breaker.state is BreakerState.CLOSED
 
 
 def test_time_out_is_bounded() -> None:
@@ -101,6 +124,47 @@ def test_at_most_half_of_a_role_is_out() -> None:
             with registry.use(state.engine.id, 1) as use:
                 use.success = False
         assert sum(state.breaker.ejected for state in registry.states()) == most
+
+
+def eject(registry: Registry, *names: str) -> None:
+    for state in registry.states():
+        if state.engine.id.name in names:
+            with registry.use(state.engine.id, 1) as use:
+                use.success = False
+
+
+def out(registry: Registry) -> set[str]:
+    return {state.engine.id.name for state in registry.states() if state.breaker.ejected}
+
+
+def test_engines_that_are_down_are_no_peers() -> None:
+    registry = registry_of(2)
+    registry.mark_unhealthy(registry.states()[0].engine.id, 1)
+    eject(registry, "p1")
+    assert out(registry) == set(), "nobody else is there"
+
+
+def test_where_peers_go_ejected_ones_come_back() -> None:
+    registry = registry_of(4)
+    eject(registry, "p0", "p1")
+    assert out(registry) == {"p0", "p1"}
+    registry.mark_unhealthy(registry.states()[2].engine.id, 1)
+    assert out(registry) == {"p1"}, "one of three"
+    registry.replace([state.engine for state in registry.states() if state.engine.id.name in ("p1", "p2")])
+    assert out(registry) == set(), "it is the only one"
+
+
+def test_ejected_engines_that_come_back_are_not_more_than_half() -> None:
+    registry = registry_of(4)
+    engines = [state.engine for state in registry.states()]
+    eject(registry, "p0", "p1")
+    registry.follow(
+        Listed(one, Standing.NOT_READY if one.id.name in ("p0", "p1") else Standing.SERVING) for one in engines
+    )
+    eject(registry, "p2")
+    assert out(registry) == {"p0", "p1", "p2"}
+    registry.replace(engines)
+    assert len(out(registry)) == 2
 
 
 def test_use_gives_everything_back_whatever_happens() -> None:

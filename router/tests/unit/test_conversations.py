@@ -122,6 +122,8 @@ def test_id_beats_prefix_and_tenants_never_meet() -> None:
     known.remember("t", None, other, served(other, D1, P1))
     match = known.find("t", "id", other)
     assert (match.holder, match.known) == (D0, (D0, D1, P0, P1))
+    assert match.held_chars == 0, "of this prompt, the one that the id names holds nothing"
+    assert known.find("t", "id", one).held_chars == len("one")
     for tenant in ("u", "", "t\0"):
         assert known.find(tenant, "id", one).turns == ()
 
@@ -136,6 +138,8 @@ def test_old_entries_are_not_used_and_the_least_used_are_forgotten() -> None:
     assert [bool(known.find("t", None, chain).turns) for chain in chains] == [False, False, True, True, True]
     clock.now = 100
     assert not known.find("t", "id4", chains[4]).turns
+    known.remember("t", "new", chains[0], served(chains[0], at=100))
+    assert len(known) == 2, "what nobody will hear of again takes no room"
 
 
 def test_handle_is_taken_once_from_the_longest_prefix() -> None:

@@ -42,6 +42,25 @@ def test_legs_are_copies() -> None:
     assert json.dumps(request.body) == before
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "given", "name"),
+    [
+        (Endpoint.CHAT, {"max_completion_tokens": 9}, "max_completion_tokens"),
+        (Endpoint.CHAT, {"max_tokens": 9}, "max_tokens"),
+        (Endpoint.CHAT, {}, "max_tokens"),
+        (Endpoint.COMPLETIONS, {"max_completion_tokens": 9}, "max_tokens"),
+        (Endpoint.COMPLETIONS, {"max_completion_tokens": None, "max_tokens": 9}, "max_tokens"),
+    ],
+)
+def test_prefill_computes_one_token_by_the_name_that_its_endpoint_knows(
+    endpoint: Endpoint, given: dict[str, Any], name: str
+) -> None:
+    body: dict[str, Any] = {"model": "m", "prompt": "x", "messages": [{"role": "user", "content": "x"}], **given}
+    del body["messages" if endpoint is Endpoint.COMPLETIONS else "prompt"]
+    leg = prefill_body(parse_request(endpoint, body, (None, None), Limits()), salt="s", params=None)
+    assert {key: value for key, value in leg.items() if key.startswith("max_")} == {name: 1}
+
+
 def test_salt_and_parameters_are_the_routers_whatever_was_there() -> None:
     request = parse_request(Endpoint.COMPLETIONS, {"model": "m", "prompt": "x"}, (None, None), Limits())
     forged = replace(request, body={**request.body, "cache_salt": "chosen", "kv_transfer_params": {"x": 1}})
@@ -190,7 +209,20 @@ def test_budget_is_a_share_of_requests_and_a_little_more() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "a: b", "{}", "12345678: bob", "key-of-bob: 5", "key-of-bob: ''", "'key of bob': bob", "a: [", "- x"],
+    [
+        "",
+        "[]",
+        "a: b",
+        "{}",
+        "12345678: bob",
+        "key-of-bob: 5",
+        "key-of-bob: ''",
+        "'key of bob': bob",
+        "a: [",
+        "- x",
+        '"key-of-bob\\ud800": bob',
+        'key-of-bob: "\\ud800"',
+    ],
 )
 def test_bad_key_files(text: str) -> None:
     with pytest.raises(ConfigError) as refused:

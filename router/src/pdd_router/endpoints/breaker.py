@@ -35,7 +35,8 @@ class Breaker:
         self._failures = 0
         self._opened = 0
         self._open_until: float | None = None
-        self._probing = False
+        self._probes = 0
+        self._probing: int | None = None
         self.suppressed = 0
 
     @property
@@ -52,33 +53,41 @@ class Breaker:
     @property
     def admits(self) -> bool:
         state = self.state
-        return state is BreakerState.CLOSED or (state is BreakerState.HALF_OPEN and not self._probing)
+        return state is BreakerState.CLOSED or (state is BreakerState.HALF_OPEN and self._probing is None)
 
-    def begin(self) -> bool:
-        """Take the right to send one request. True where that request is the half-open probe.
+    @property
+    def open_until(self) -> float:
+        """On the clock; 0 where it is closed."""
+        return self._open_until or 0.0
+
+    def begin(self) -> int | None:
+        """Take the right to send one request. The number of the half-open probe that it is, None where it is none.
 
         Raises RuntimeError where ``admits`` is False: the caller must not send.
         """
         if not self.admits:
             raise RuntimeError("the breaker does not admit a request")
         if self.state is BreakerState.HALF_OPEN:
-            self._probing = True
-            return True
-        return False
+            self._probes += 1
+            self._probing = self._probes
+            return self._probing
+        return None
 
-    def end(self, *, probe: bool, success: bool | None) -> None:
+    def end(self, *, probe: int | None, success: bool | None) -> None:
         """``success`` None: the request says nothing about the engine (client went away, engine was full)."""
-        if probe:
-            self._probing = False
+        if probe is not None:
+            if probe != self._probing:
+                return  # the engine was given another life meanwhile
+            self._probing = None
         if success is None:
             return
         if success:
             # A request that began before the engine was ejected proves nothing about it now: only the probe closes.
-            if probe or not self.ejected:
+            if probe is not None or not self.ejected:
                 self.reset()
             return
         self._failures += 1
-        if probe:
+        if probe is not None:
             self._open()
         elif not self.ejected and self._failures >= self._threshold:
             if self._may_eject():
@@ -91,6 +100,7 @@ class Breaker:
         self._failures = 0
         self._opened = 0
         self._open_until = None
+        self._probing = None
 
     def _open(self) -> None:
         self._open_until = self._clock() + min(self._max, self._base * 2.0**self._opened)

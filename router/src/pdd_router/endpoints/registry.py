@@ -131,9 +131,22 @@ class Registry:
         return EngineState(engine=engine, breaker=breaker, epoch=self._next_epoch)
 
     def _may_eject(self, role: Role) -> bool:
-        peers = [state for state in self._states.values() if state.engine.role is role and state.accepting]
+        peers = self._peers(role)
         out = sum(state.breaker.ejected for state in peers)
         return (out + 1) * 2 <= len(peers)
+
+    def _peers(self, role: Role) -> list[EngineState]:
+        """Of which half may be out: those that could serve."""
+        states = self._states.values()
+        return [state for state in states if state.engine.role is role and state.accepting and state.healthy]
+
+    def _readmit(self) -> None:
+        """Where peers go, or come back ejected, more than half of a role would be out: those that are out for the shortest come back."""
+        for role in Role:
+            peers = self._peers(role)
+            ejected = sorted((one for one in peers if one.breaker.ejected), key=lambda one: one.breaker.open_until)
+            for state in ejected[: max(0, len(ejected) - len(peers) // 2)]:
+                state.breaker.reset()
 
     def states(self) -> tuple[EngineState, ...]:
         return tuple(self._states.values())
@@ -196,6 +209,7 @@ class Registry:
         self.changed.set()
 
     def _settle(self) -> None:
+        self._readmit()
         self.introductions.keep_only(state.view().living for state in self._states.values())
         self.changed.set()
 

@@ -7,7 +7,7 @@ drops only what concerns the output.
 from __future__ import annotations
 
 from pdd_router.flow.kv_params import KEY
-from pdd_router.openai.request import ClientRequest
+from pdd_router.openai.request import ClientRequest, Endpoint
 from pdd_router.openai.strict_json import JsonObject
 
 # What concerns the answer only. Prefill's one token is thrown away.
@@ -23,9 +23,12 @@ _OUTPUT_FIELDS = frozenset(
 def prefill_body(request: ClientRequest, *, salt: str, params: JsonObject | None) -> JsonObject:
     body = {key: value for key, value in request.body.items() if key not in _OUTPUT_FIELDS}
     body["stream"] = False
-    # A client that speaks the new name must not find both: some engines refuse that.
-    body["max_completion_tokens" if "max_completion_tokens" in request.body else "max_tokens"] = 1
-    body.pop("max_tokens" if "max_completion_tokens" in request.body else "max_completion_tokens", None)
+    # Never both names: some engines refuse that. The new one is known for chats only.
+    chat = request.endpoint is Endpoint.CHAT
+    name = "max_completion_tokens" if chat and "max_completion_tokens" in body else "max_tokens"
+    for either in ("max_tokens", "max_completion_tokens"):
+        body.pop(either, None)
+    body[name] = 1
     if "n" in body:
         body["n"] = 1
     return _owned(body, salt, params)

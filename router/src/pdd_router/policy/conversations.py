@@ -109,13 +109,16 @@ class Conversations:
         if at is not None:
             link = chain.links[at]
             served = self._links[(tenant, link.digest)]
-            held = _held_chars(chain, at, served)
+            # Whoever is asked by the id need not be the one who holds the prefix.
+            if known_by_id is None or known_by_id.decode == served.decode:
+                held = _held_chars(chain, at, served)
             is_turn = link.is_turn
             turns.extend(self._along(tenant, chain.links[: at + 1]))
         return Match(held, known_by_id is not None or is_turn, _distinct(turns))
 
     def remember(self, tenant: str, conversation_id: str | None, chain: Chain, served: Served) -> None:
         """Decode has begun to answer: it holds the prompt now."""
+        self._sweep()
         for link in chain.links:
             _put(self._links, (tenant, link.digest), served, self._max)
         if conversation_id is not None:
@@ -146,6 +149,12 @@ class Conversations:
     def _along(self, tenant: str, links: tuple[Link, ...]) -> list[Served]:
         found = [self._links.get((tenant, link.digest)) for link in reversed(links)]
         return [served for served in found if served is not None and self._is_fresh(served)]
+
+    def _sweep(self) -> None:
+        """Those of which nobody will hear again, with their handles: the oldest are in front."""
+        for store in (self._links, self._ids):
+            while store and not self._is_fresh(next(iter(store.values()))):
+                store.popitem(last=False)
 
     def _is_fresh(self, served: Served) -> bool:
         return self._clock() - served.at < self._ttl
