@@ -34,6 +34,8 @@ _ATOMIC_MAPS: Final = frozenset(
     {"selector", "podSelector", "namespaceSelector", "labelSelector", "matchLabels", "nodeSelector"}
 )
 """Mappings that have one owner: what others added there is drift, as it changes what is selected."""
+_FALSE_IS_ABSENT: Final = frozenset({"readOnly"})
+"""What the API server does not store where it is false. Elsewhere false says something: ``automountServiceAccountToken``."""
 _QUANTITIES: Final = frozenset({"requests", "limits", "sizeLimit", "averageValue", "value", "divisor"})
 
 
@@ -52,7 +54,7 @@ def _differs(desired: Any, live: Any, path: tuple[str, ...]) -> str | None:
         return _mapping_differs(desired, live, path)
     if isinstance(desired, list | tuple):
         return _list_differs(desired, live, path)
-    if desired is None:
+    if desired is None or (desired is False and live is None and path and path[-1] in _FALSE_IS_ABSENT):
         return None  # nothing is said about it
     equal = desired == live and isinstance(desired, bool) == isinstance(live, bool)
     return None if equal or _same_quantity(desired, live, path) else ".".join(path)

@@ -110,6 +110,7 @@ BAD_ARGUMENTS = {
     "socket": ["--uds", "/run/socket"],
     "certificate": ["--ssl-certfile", "cert.pem"],
     "offloading": ["--kv-offloading-size=1"],
+    "no-numbers": ["--disable_log_stats"],
 }
 GOOD_ARGUMENTS = [
     "--attention-backend=FLASH_ATTN",

@@ -143,6 +143,16 @@ def test_a_repeat_of_an_event_that_has_expired_is_written_anew() -> None:
     assert store.patched == [(store.created[0]["metadata"]["name"], 2)]
 
 
+def test_what_is_remembered_of_an_event_is_as_long_as_what_is_written() -> None:
+    """A user can have 256 KiB in a message, by an annotation, and as many messages as he likes."""
+    store = Store()
+    recorder = EventRecorder(store, "operator-1", lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    for number in range(3):
+        recorder.record(DEPLOYMENT, Event("LeftToAnother", f"{number} " + 100_000 * "x"))
+    assert len(store.created) == 3
+    assert max(len(event.message) for _, event in recorder._written) == 1024
+
+
 def test_an_event_that_cannot_be_written_stops_nothing() -> None:
     store = Store()
     store.broken = True

@@ -220,6 +220,7 @@ def _replace_a_pod(*, while_it_shrinks: bool) -> int:
     some = world("InPlace", 2, 2)
     assert_ends(some)
     change(some)
+    some.reconcile()
     if while_it_shrinks:
         some.reconcile()
     del some.pods["000000", Component.PREFILL, 1]

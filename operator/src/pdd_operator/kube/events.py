@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 from uuid import uuid4
@@ -53,6 +53,8 @@ class EventRecorder:
     def record(self, deployment: Manifest, event: Event) -> None:
         """Writes it, or counts it up if it is a repeat. A namespace that is being deleted gets none."""
         metadata = deployment["metadata"]
+        # Before it is remembered, too: part of it may be a user's, as long as he likes.
+        event = replace(event, message=event.message.encode()[:_MESSAGE_BYTES].decode("utf-8", "ignore"))
         try:
             self._record(deployment, event)
         except NamespaceEndingError:
@@ -110,7 +112,7 @@ class EventRecorder:
             },
             "type": "Warning" if event.warning else "Normal",
             "reason": event.reason,
-            "message": event.message.encode()[:_MESSAGE_BYTES].decode("utf-8", "ignore"),
+            "message": event.message,
             "count": 1,
             "firstTimestamp": _time(now),
             "lastTimestamp": _time(now),

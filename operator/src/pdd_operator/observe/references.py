@@ -29,6 +29,8 @@ def field_of_reference(context: PodContext, message: str) -> str:
         missing = f"key {key} of {kind} {name}" if key else f"{kind} {name}"
         return f"`{fields[0]}` names it: create {missing}, or correct the field."
     if kind == "Secret" and _is_ours(context, name):
+        if key:  # somebody took it out: what has a Secret in it, the operator leaves as it is
+            return f"The operator made Secret {name} with key {key}: delete the Secret, and a new one is made."
         return f"The operator makes Secret {name}: see the condition Reconciled."
     return f"Create {kind} {name}, or take it out of `{context.field}.podTemplate`."
 

@@ -177,8 +177,10 @@ def _in_place(
     }
     autoscaled: dict[Component, str] = {}
     available = _is_available(current, wanted)
-    ranked = _best_first([group for group in others if not group.disowned])
-    targets = {} if available or not ranked else _old_targets(current, replicas, ranked, wanted)
+    targets: dict[str, dict[Component, int]] = {}
+    if not available:
+        ranked = _best_first([group for group in others if not group.disowned])
+        targets = _old_targets(current, replicas, [group for group in ranked if _is_worth(group)], wanted)
     for part in ENGINE_COMPONENTS:
         if sizes[part].autoscaled and not rolling:
             if current.roles[part].size:
@@ -213,13 +215,17 @@ def _room(wanted: int, part: Component, current: GroupFacts, others: Sequence[Gr
 def _old_targets(
     current: GroupFacts,
     replicas: Mapping[Component, int | None],
-    ranked: Sequence[GroupFacts],
+    worth: Sequence[GroupFacts],
     wanted: Mapping[Component, int],
 ) -> dict[str, dict[Component, int]]:
-    """One pod fewer than the current group can stand in for, and no role further than whole pairs allow."""
-    worth = [group for group in ranked if _is_worth(group)]
+    """One pod fewer than the current group can stand in for, and no role further than whole pairs allow.
+
+    As long as a StatefulSet of the current group is not there, which something may refuse, none.
+    """
     ready = {part: current.roles[part].ready_within(replicas[part] or 0) for part in ENGINE_COMPONENTS}
     targets = {group.revision: {part: group.roles[part].size for part in ENGINE_COMPONENTS} for group in worth}
+    if any(current.roles[part].set_replicas is None for part in ENGINE_COMPONENTS):
+        return targets
 
     def pairs() -> int:
         return min(ready.values()) + sum(_pairs_within(group, targets[group.revision]) for group in worth)

@@ -99,7 +99,8 @@ def _threads_per_worker(role: Role) -> int:
 def _user_entry(variable: EnvVar) -> dict[str, Any]:
     source = variable.value_from
     if source is None:
-        return {"name": variable.name, "value": variable.value or ""}
+        # The API server stores no empty value: one that is said would be missed for ever.
+        return {"name": variable.name, **({"value": variable.value} if variable.value else {})}
     return {"name": variable.name, "valueFrom": source.model_dump(by_alias=True, exclude_none=True)}
 
 

@@ -55,6 +55,7 @@ def test_a_ready_pod_has_no_trouble() -> None:
         ('configmap "tuning" not found', "`spec.engine.env[1].valueFrom.configMapKeyRef`"),
         ("couldn't find key token in Secret agents/hf-token", "create key token of Secret hf-token"),
         ('secret "glm-claim-c0ffee" not found', "The operator makes Secret glm-claim-c0ffee"),
+        ("couldn't find key key in Secret agents/glm-claim-c0ffee", "delete the Secret, and a new one is made"),
         ('secret "mine" not found', "take it out of `spec.prefill.podTemplate`"),
     ],
 )

@@ -97,13 +97,13 @@ def test_going_back_makes_the_old_group_current_again() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "old_target", "new_target"),
     [
-        (facts(3, 3), facts(None, 0), 2, 0),
+        (facts(3, 3), facts(0, 0), 2, 0),
         (facts(2, 2, pods=3), facts(0, 0), 2, 0),
         (facts(2, 2), facts(0, 0), 2, 1),
         (facts(2, 2), facts(1, 1), 1, 1),
         (facts(1, 1, pods=2), facts(1, 1), 1, 1),
         (facts(1, 1), facts(2, 2), None, 2),
-        (facts(3, 2), facts(None, 0), 2, 0),
+        (facts(3, 2), facts(0, 0), 2, 0),
     ],
 )
 def test_in_place_one_pod_makes_room_at_a_time(
@@ -120,10 +120,19 @@ def test_in_place_one_pod_makes_room_at_a_time(
 
 def test_in_place_one_engine_goes_before_its_successor_comes() -> None:
     old = group("a", facts(1, 1), available=True)
-    plan = decide(IN_PLACE, "b", fixed(1, 1), (old,))
+    plan = decide(IN_PLACE, "b", fixed(1, 1), (old, group("b", facts(0, 0))))
     assert (plan.replicas, plan.finished) == (Replicas(0, 0), {"a"})
     ending = GroupFacts("a", {P: facts(None, 0, pods=1), D: facts(None, 0)}, "", True, False)
     assert decide(IN_PLACE, "b", fixed(1, 1), (ending, group("b", facts(0, 0)))).replicas == Replicas(0, 1)
+
+
+@pytest.mark.parametrize("there", [(), (group("b", facts(0, 0), facts(None, 0)),)], ids=["no set", "one set"])
+def test_in_place_old_engines_stay_until_both_new_sets_are_there(there: tuple[GroupFacts, ...]) -> None:
+    """A quota, a policy or a webhook may refuse them: then the old group serves on."""
+    for size in (1, 3):
+        plan = decide(IN_PLACE, "b", fixed(size, size), (group("a", facts(size, size), available=True), *there))
+        assert (plan.old_replicas, plan.finished) == ({}, frozenset())
+        assert plan.replicas == Replicas(0, 0)
 
 
 def test_in_place_waits_for_a_controller_that_has_not_seen_its_set_shrink() -> None:

@@ -55,6 +55,7 @@ OPERATOR_FLAGS: Final = (
     "--disable-hybrid-kv-cache-manager",
     "--no-disable-hybrid-kv-cache-manager",
     "--middleware",
+    "--disable-log-stats",  # whoever drains an engine counts what runs by them
 )
 PARALLEL_FLAGS: Final = (
     "--pipeline-parallel-size",
@@ -114,7 +115,7 @@ _MESSAGES: Final = (
         "`extraArgs` must not contain a flag that the operator sets or that its router and probes depend on, in full or "
         "abbreviated (--kv-transfer-config, --host, --port, --uds, --api-key, --root-path, --ssl-*, --grpc, --headless, "
         "--api-server-count, --tokens-only, --shutdown-timeout, --enable-prompt-tokens-details, "
-        "--disable-hybrid-kv-cache-manager, --middleware): leave it out",
+        "--disable-hybrid-kv-cache-manager, --middleware, --disable-log-stats): leave it out",
     ),
     (
         PARALLEL_FLAGS,
