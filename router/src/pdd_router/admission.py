@@ -1,7 +1,8 @@
 """Who may go in now: a bounded number at once, a bounded queue behind it, fair between tenants.
 
 A free place goes to the waiting tenant that has the fewest requests inside, so one that floods the router waits behind
-its own requests, not the others. Holds no request: only counts and futures, on one event loop.
+its own requests, not the others. And no tenant may have more than three of four places: answers may take half an hour.
+Holds no request: only counts and futures, on one event loop.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from pdd_router.errors import QueueFullError, UnavailableError
+from pdd_router.tenancy import ANONYMOUS
 
 _RETRY_AFTER_SECONDS = 1
 
@@ -19,6 +21,7 @@ _RETRY_AFTER_SECONDS = 1
 class Admission:
     def __init__(self, *, max_concurrent: int, max_queued: int, timeout_seconds: float) -> None:
         self._max_concurrent = max_concurrent
+        self._max_of_tenant = max_concurrent - max_concurrent // 4
         self._max_queued = max_queued
         self._timeout = timeout_seconds
         self._inside: dict[str, int] = {}
@@ -29,7 +32,8 @@ class Admission:
     @asynccontextmanager
     async def place(self, tenant: str) -> AsyncIterator[None]:
         """Raises QueueFullError at once or UnavailableError after the queue's time limit."""
-        if self.in_flight < self._max_concurrent and not self.queued:
+        # Where there is a free place, whoever waits has all that he may have.
+        if self.in_flight < self._max_concurrent and self._may_enter(tenant):
             self._enter(tenant)
         else:
             await self._wait(tenant)
@@ -83,6 +87,10 @@ class Admission:
         if not queue:
             del self._waiting[tenant]
 
+    def _may_enter(self, tenant: str) -> bool:
+        """Without API keys there is one tenant, and nobody to keep a place for."""
+        return tenant == ANONYMOUS or self._inside.get(tenant, 0) < self._max_of_tenant
+
     def _enter(self, tenant: str) -> None:
         self.in_flight += 1
         self._inside[tenant] = self._inside.get(tenant, 0) + 1
@@ -92,9 +100,9 @@ class Admission:
         self._inside[tenant] -= 1
         if not self._inside[tenant]:
             del self._inside[tenant]
-        while self._waiting and self.in_flight < self._max_concurrent:
+        while self.in_flight < self._max_concurrent and (waiting := [*filter(self._may_enter, self._waiting)]):
             # Of tenants with equally few inside, the one whose turn was longest ago (they rotate).
-            following = min(self._waiting, key=lambda name: self._inside.get(name, 0))
+            following = min(waiting, key=lambda name: self._inside.get(name, 0))
             future = self._waiting[following][0]
             self._waiting.move_to_end(following)
             self._forget(following, future)

@@ -16,6 +16,7 @@ import structlog
 from aiohttp import web
 
 from pdd_router.admission import Admission
+from pdd_router.bodies import Bodies
 from pdd_router.config import Mechanism, RouterConfig
 from pdd_router.endpoints.discovery import parse_engines
 from pdd_router.endpoints.health import HealthChecks
@@ -117,6 +118,7 @@ def _build_services(config: RouterConfig) -> Services:
             max_queued=limits.max_queued_requests,
             timeout_seconds=limits.queue_timeout_seconds,
         ),
+        bodies=Bodies(limits.max_body_bytes),
         metrics=metrics,
         salts=Salts(secret, config.tenancy.cache_isolation),
         log_secret=secret,

@@ -100,8 +100,10 @@ async def _generate(request: web.Request) -> web.StreamResponse:
     began = services.clock()
     outcome, given = "InternalError", None
     try:
-        given = await _read_input(request, services)
-        response, outcome = await _serve(request, services, given, began)
+        tenant = _tenant_of(request)
+        with services.bodies.held_for(tenant) as more:
+            given = await _read_input(request, services, tenant, more)
+            response, outcome = await _serve(request, services, given, began)
     except RouterError as error:
         outcome = type(error).__name__
         raise
@@ -125,12 +127,11 @@ async def _generate(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _read_input(request: web.Request, services: Services) -> TurnInput:
-    tenant = _tenant_of(request)
+async def _read_input(request: web.Request, services: Services, tenant: str, more: Callable[[int], None]) -> TurnInput:
     client = parse_request(
         Endpoint(request.path),
         parse_object(
-            await _read_body(request, services),
+            await _read_body(request, services, more),
             max_depth=services.config.limits.max_json_depth,
             max_values=services.config.limits.max_json_values,
         ),
@@ -152,18 +153,24 @@ def _tenant_of(request: web.Request) -> str:
     return ANONYMOUS if keys is None else keys.tenant_of(request.headers.get("Authorization"))
 
 
-async def _read_body(request: web.Request, services: Services) -> bytes:
+async def _read_body(request: web.Request, services: Services, more: Callable[[int], None]) -> bytes:
     if request.content_type != "application/json":
         raise BadRequestError("`Content-Type` must be application/json", param="Content-Type", status=415)
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise BadRequestError("`Content-Encoding` must not be set", param="Content-Encoding", status=415)
     if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
         raise BadRequestError("The charset must be utf-8", param="Content-Type", status=415)
-    if (request.content_length or 0) > services.config.limits.max_body_bytes:
-        raise web.HTTPRequestEntityTooLarge(services.config.limits.max_body_bytes)  # at once, not after reading so much
+    limit, body = services.config.limits.max_body_bytes, bytearray()
+    if (request.content_length or 0) > limit:
+        raise web.HTTPRequestEntityTooLarge(limit)  # at once, not after reading so much
     try:
         async with asyncio.timeout(services.config.limits.body_timeout_seconds):
-            return await request.read()
+            async for part in request.content.iter_any():
+                more(len(part))
+                body += part
+                if len(body) > limit:
+                    raise web.HTTPRequestEntityTooLarge(limit)
+            return bytes(body)
     except TimeoutError:
         raise BadRequestError("The request body did not arrive in time", code="body_timeout", status=408) from None
     except web.RequestPayloadError:

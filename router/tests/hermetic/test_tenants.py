@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pdd_e2e.fake_engine import SlowChunks
+from pdd_router import bodies
 
 KEYS = {
     "config": {"authentication": {"apiKeysFile": "keys.yaml"}},
@@ -105,6 +106,30 @@ async def test_full_queue_refuses_the_tenant_that_fills_it(cluster: Any) -> None
         assert (await c.chat(TEXT, headers=BOB, stream=True)).status == 200
         replies = await asyncio.gather(*flood)
         assert sorted(reply.status for reply in replies) == [200] * 4 + [429] * 6
+
+
+async def test_bodies_of_one_tenant_leave_memory_for_another(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They count from their first byte, before there is a place to ask for, and until they are answered or their client leaves."""
+    monkeypatch.setattr(bodies, "_LEAST_BYTES", 0)
+    config = {**KEYS["config"], "limits": {"maxBodyBytes": 100_000}}
+    async with cluster(config=config, files=KEYS["files"]) as c:
+        host, port = c.router.url.removeprefix("http://").split(":")
+        uploads = []
+        for _ in range(3):
+            _, writer = await asyncio.open_connection(host, int(port))
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nAuthorization: {ALICE['Authorization']}\r\n"
+            writer.write(
+                f"{head}Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n".encode() + b" " * 99_999
+            )
+            uploads.append(writer)
+        await c.until(lambda: c.router.services.bodies.held == 299_997)
+        refused = await c.chat(TEXT, headers=ALICE)
+        assert (refused.status, refused.body["error"]["code"]) == (429, "too_many_bytes")
+        assert (await c.chat(TEXT, headers=BOB)).status == 200
+        for writer in uploads:
+            writer.close()
+        await c.until(lambda: c.router.services.bodies.held == 0)
+        assert (await c.chat(TEXT, headers=ALICE)).status == 200
 
 
 async def test_logs_hold_no_prompt_no_key_and_no_salt(cluster: Any, capfd: Any) -> None:

@@ -38,6 +38,38 @@ async def test_free_place_goes_to_the_tenant_with_the_fewest_inside() -> None:
     assert sorted(log) == ["calm"] * 2 + ["flood"] * 6
 
 
+async def test_a_tenant_s_long_answers_leave_places_for_others() -> None:
+    door = Admission(max_concurrent=4, max_queued=100, timeout_seconds=60)
+    log: list[str] = []
+    releases = [asyncio.Event() for _ in range(6)]
+    flood = [asyncio.create_task(hold(door, "flood", log, releases[at])) for at in range(5)]
+    await settle()
+    assert (door.in_flight, door.queued) == (3, 2)
+    calm = [asyncio.create_task(hold(door, "calm", log, releases[5])) for _ in range(2)]
+    await settle()
+    assert log == ["flood", "flood", "flood", "calm"], "at once, past those who wait for their own"
+    releases[0].set()
+    await settle()
+    assert log[4:] == ["calm"], "the tenant with the fewest"
+    releases[1].set()
+    await settle()
+    assert log[5:] == ["flood"]
+    for release in releases:
+        release.set()
+    await asyncio.gather(*flood, *calm)
+    assert (door.in_flight, door.queued) == (0, 0)
+
+
+async def test_without_keys_nobody_keeps_places_for_others() -> None:
+    door = Admission(max_concurrent=4, max_queued=100, timeout_seconds=60)
+    release = asyncio.Event()
+    all_of_them = [asyncio.create_task(hold(door, "anonymous", [], release)) for _ in range(5)]
+    await settle()
+    assert (door.in_flight, door.queued) == (4, 1)
+    release.set()
+    await asyncio.gather(*all_of_them)
+
+
 async def test_full_queue_has_room_where_somebody_leaves_in_the_same_moment() -> None:
     """The one to be refused has just been cancelled, and has not heard of it yet."""
     door = Admission(max_concurrent=1, max_queued=3, timeout_seconds=60)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pdd_router.admission import Admission
+from pdd_router.bodies import Bodies
 from pdd_router.config import RouterConfig
 from pdd_router.endpoints.registry import Registry
 from pdd_router.flow.budget import RetryBudget
@@ -28,6 +29,7 @@ class Services:
     estimator: TokenEstimator
     budget: RetryBudget
     admission: Admission
+    bodies: Bodies
     metrics: Metrics
     salts: Salts
     log_secret: bytes
