@@ -25,7 +25,7 @@ from pdd_e2e.kind_suite.traffic_plan import LONG, READER
 from pdd_e2e.kind_suite.traffic_verdict import Attempt, Heard, failures, kinds, reuse, wrong
 
 USERS = 4  # engines are busy often enough that turns go to another one
-HANDED_OVER = 3
+HANDED_OVER = 2
 WORK_FOR_ALL_SECONDS = 120
 GROWN_SECONDS = 300
 BACK_SECONDS = 180

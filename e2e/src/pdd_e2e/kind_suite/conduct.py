@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -62,8 +63,10 @@ def restarted(before: Moment, pods: Iterable[ProductPod], allowed: Iterable[str]
 def complaints(kubectl: Kubectl, pods: Iterable[ProductPod], since: str, allowed: Iterable[str] = ()) -> list[str]:
     """Lines at level warning or above since a time of operators and routers that are there, but those that a pattern allows."""
     patterns = [re.compile(pattern) for pattern in allowed]
-    lines = [line for pod in pods if pod.role in _LOGGING for line in _lines(kubectl, pod, since)]
-    return [line for line in lines if not any(pattern.search(line) for pattern in patterns)]
+    logging = [pod for pod in pods if pod.role in _LOGGING]
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(lambda pod: _lines(kubectl, pod, since), logging)]
+    return [line for lines in found for line in lines if not any(pattern.search(line) for pattern in patterns)]
 
 
 def complains(line: str) -> bool:

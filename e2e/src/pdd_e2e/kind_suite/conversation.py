@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 _TIMEOUT_SECONDS = 90.0
 _SYSTEM = "You are a patient teacher. " + "Answer briefly and keep to what was asked, with names and years. " * 10
-_MORE = "Tell it in your own words, with rivers, hills and the people who lived there. " * 24
+_MORE = "Tell it in your own words, with rivers, hills and the people who lived there. " * 18
 QUESTIONS = tuple(
     f"{question} {_MORE}"
     for question in ("What is the capital of France?", "And of Germany?", "Which of them is larger?")

@@ -127,13 +127,18 @@ def messages_of(dialogue: dict[str, Any], turn: int) -> list[dict[str, str]]:
 
 
 async def record_references(world: World) -> None:
-    for dialogue in world.plan["dialogues"]:
-        dialogue["answers"] = []
-        for turn in range(len(dialogue["questions"])):
-            answer = await reference(world, dialogue, turn)
-            dialogue["answers"].append(answer)
-            say("reference", {"dialogue": dialogue["name"], "turn": turn, **answer})
+    async with asyncio.TaskGroup() as recording:
+        for dialogue in world.plan["dialogues"]:
+            recording.create_task(record_dialogue(world, dialogue))
     say("ready", {"at": time.time()})
+
+
+async def record_dialogue(world: World, dialogue: dict[str, Any]) -> None:
+    dialogue["answers"] = []
+    for turn in range(len(dialogue["questions"])):
+        answer = await reference(world, dialogue, turn)
+        dialogue["answers"].append(answer)
+        say("reference", {"dialogue": dialogue["name"], "turn": turn, **answer})
 
 
 async def reference(world: World, dialogue: dict[str, Any], turn: int) -> dict[str, Any]:
