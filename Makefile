@@ -139,7 +139,7 @@ e2e: setup ## The product on a real Kubernetes by kind, with real engines in pod
 	@$(call kind_tests,$(ARGS))
 
 .PHONY: e2e-quick
-e2e-quick: setup ## e2e without those that kill, scale and change engines for minutes; what CI runs
+e2e-quick: setup ## e2e without those that kill, scale and change engines for minutes: half of it
 	@$(call kind_tests,$(foreach name,$(UPHEAVALS),--ignore tests/kind/test_$(name).py) $(ARGS))
 
 .PHONY: e2e-controls
