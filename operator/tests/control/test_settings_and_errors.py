@@ -88,6 +88,12 @@ def ending_namespace() -> ApiException:
     return error
 
 
+def missing(kind: str) -> ApiException:
+    error = answer(404, "NotFound", f'{kind} "a" not found')
+    error.body = json.dumps(json.loads(error.body) | {"details": {"name": "a", "kind": kind}})
+    return error
+
+
 CASES: list[tuple[Exception, type[ClusterError]]] = [
     (answer(404, "NotFound"), NotFoundError),
     (answer(410, "Gone"), NotFoundError),
@@ -97,6 +103,8 @@ CASES: list[tuple[Exception, type[ClusterError]]] = [
     (answer(403, "Forbidden"), ForbiddenError),
     (answer(403, "Forbidden", 'pods "x" is forbidden: exceeded quota: q'), QuotaExceededError),
     (ending_namespace(), NamespaceEndingError),
+    (missing("namespaces"), NamespaceEndingError),
+    (missing("secrets"), NotFoundError),
     (answer(422, "Invalid"), RefusedError),
     (answer(400, "BadRequest"), RefusedError),
     (answer(429), TooManyRequestsError),

@@ -54,6 +54,8 @@ def cluster_error(error: Exception, what: str) -> ClusterError:
         return AlreadyExistsError(text, status) if reason == "AlreadyExists" else ConflictError(text, status)
     if status == 403 and _NAMESPACE_ENDS in answer.causes:
         return NamespaceEndingError(text, status)
+    if status == 404 and answer.kind == "namespaces":  # it has ended while we were at it
+        return NamespaceEndingError(text, status)
     if status == 403:
         return QuotaExceededError(text, status) if "exceeded quota" in message else ForbiddenError(text, status)
     return _BY_STATUS.get(status, RefusedError)(text, status)
@@ -73,11 +75,12 @@ def retry_after_of(headers: Mapping[str, str] | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """Of a ``Status`` object. ``causes``: their reasons."""
+    """Of a ``Status`` object. ``causes``: their reasons. ``kind``: of what it is about, in the plural."""
 
     reason: str
     message: str
     causes: tuple[str, ...] = ()
+    kind: str = ""
 
 
 def _status_of(error: ApiException) -> _Answer:
@@ -89,7 +92,8 @@ def _status_of(error: ApiException) -> _Answer:
         return _Answer("", body or str(error.reason or ""))
     if not isinstance(status, dict):
         return _Answer("", body)
-    details = status.get("details")
-    causes = details.get("causes") if isinstance(details, dict) else None
-    reasons = tuple(str(cause.get("reason")) for cause in causes or () if isinstance(cause, dict))
-    return _Answer(str(status.get("reason", "")), str(status.get("message", "") or error.reason or ""), reasons)
+    given = status.get("details")
+    details = given if isinstance(given, dict) else {}
+    reasons = tuple(str(cause.get("reason")) for cause in details.get("causes") or () if isinstance(cause, dict))
+    message = str(status.get("message", "") or error.reason or "")
+    return _Answer(str(status.get("reason", "")), message, reasons, str(details.get("kind", "")))
