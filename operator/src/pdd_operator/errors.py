@@ -7,7 +7,7 @@ OperatorError
     ├── NotFoundError             404, 410: the object (or its kind) is not there
     ├── AlreadyExistsError        409 on create
     ├── ConflictError             409: another writer was quicker, or the precondition does not hold; look again, then retry
-    ├── NamespaceEndingError      403: nothing can be made in a namespace that is being deleted
+    ├── NamespaceEndingError      403, 404: nothing can be made in a namespace that is being deleted, or is gone
     ├── RefusedError              the same request will be refused again: 400, 405, 415, 422 ...
     │   │                         and the 500 that an apply gets for a field that is none
     │   ├── ForbiddenError        401, 403
