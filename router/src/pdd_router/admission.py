@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from pdd_router.errors import QueueFullError, UnavailableError
-from pdd_router.tenancy import ANONYMOUS
+from pdd_router.tenancy import most_of
 
 _RETRY_AFTER_SECONDS = 1
 
@@ -21,7 +21,6 @@ _RETRY_AFTER_SECONDS = 1
 class Admission:
     def __init__(self, *, max_concurrent: int, max_queued: int, timeout_seconds: float) -> None:
         self._max_concurrent = max_concurrent
-        self._max_of_tenant = max_concurrent - max_concurrent // 4
         self._max_queued = max_queued
         self._timeout = timeout_seconds
         self._inside: dict[str, int] = {}
@@ -88,8 +87,7 @@ class Admission:
             del self._waiting[tenant]
 
     def _may_enter(self, tenant: str) -> bool:
-        """Without API keys there is one tenant, and nobody to keep a place for."""
-        return tenant == ANONYMOUS or self._inside.get(tenant, 0) < self._max_of_tenant
+        return self._inside.get(tenant, 0) < most_of(self._max_concurrent, tenant)
 
     def _enter(self, tenant: str) -> None:
         self.in_flight += 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pdd_router.errors import QueueFullError
-from pdd_router.tenancy import ANONYMOUS
+from pdd_router.tenancy import most_of
 
 _LEAST_BYTES = 128 << 20
 _LARGEST = 4
@@ -21,7 +21,6 @@ class Bodies:
 
     def __init__(self, max_body_bytes: int) -> None:
         self._max = max(_LEAST_BYTES, _LARGEST * max_body_bytes)
-        self._max_of_tenant = self._max - self._max // 4
         self._of: dict[str, int] = {}
         self.held = 0
 
@@ -33,7 +32,7 @@ class Bodies:
         def more(size: int) -> None:
             nonlocal mine
             of_tenant = self._of.get(tenant, 0) + size
-            if self.held + size > self._max or (tenant != ANONYMOUS and of_tenant > self._max_of_tenant):
+            if self.held + size > self._max or of_tenant > most_of(self._max, tenant):
                 raise QueueFullError(
                     "Requests that are being answered are too large together",
                     code="too_many_bytes",

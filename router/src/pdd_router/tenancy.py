@@ -20,6 +20,11 @@ ANONYMOUS = "anonymous"
 _MAX_TENANT_CHARS = 253
 
 
+def most_of(total: int, tenant: str) -> int:
+    """How much of what all share one tenant may have: three of four. Without keys there is one tenant, and nobody to keep any for."""
+    return total if tenant == ANONYMOUS else total - total // 4
+
+
 class ApiKeys:
     """Immutable; a changed file makes a new one."""
 

@@ -1,12 +1,12 @@
 """Decode fails after its first event: the client is told, at once, and never takes a part for the whole."""
 
 import asyncio
-import json
 import random
 import time
 from typing import Any
 
 import pytest
+from raw_chat import LONG, raw_chat
 
 from pdd_e2e.fake_engine import (
     Abort,
@@ -20,8 +20,6 @@ from pdd_e2e.fake_engine import (
     ResetAfterEvents,
     SlowChunks,
 )
-
-LONG = [{"role": "user", "content": "Tell me all that you know of lighthouses. " * 12}]
 
 
 @pytest.mark.parametrize(
@@ -136,16 +134,3 @@ async def test_garbage_between_events_is_passed_or_refused_but_ends(cluster: Any
         with pytest.raises(ValueError, match="Expecting"):
             await reply  # the client's parser sees what the engine wrote: it is the engine's answer
         await c.until_idle()
-
-
-async def raw_chat(c: Any, *, stream: bool, max_tokens: int = 8) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A request on a socket of its own."""
-    host, port = c.router.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    body = json.dumps({"model": "fake", "messages": LONG, "max_tokens": max_tokens, "stream": stream}).encode()
-    writer.write(
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: router\r\nContent-Type: application/json\r\n"
-        b"Content-Length: %d\r\n\r\n" % len(body) + body
-    )
-    await writer.drain()
-    return reader, writer

@@ -9,22 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raw_chat import LONG, raw_chat
 
 from pdd_e2e.fake_engine import HangAfterDone, HangBeforeHeaders, HangMidStream
-
-LONG = [{"role": "user", "content": "Tell me all that you know of lighthouses. " * 12}]
-
-
-async def send_chat(c: Any, *, stream: bool, max_tokens: int = 8) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    host, port = c.router.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    body = json.dumps({"model": "fake", "messages": LONG, "max_tokens": max_tokens, "stream": stream}).encode()
-    writer.write(
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: router\r\nContent-Type: application/json\r\n"
-        b"Content-Length: %d\r\n\r\n" % len(body) + body
-    )
-    await writer.drain()
-    return reader, writer
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
@@ -34,7 +21,7 @@ async def test_engine_sees_the_abort_at_once(cluster: Any, role: str, stream: bo
     async with cluster() as c:
         engine = c.prefills[0] if role == "prefill" else c.decodes[0]
         engine.script(HangBeforeHeaders())
-        _, writer = await send_chat(c, stream=stream)
+        _, writer = await raw_chat(c, stream=stream)
         await c.until(lambda: len(c.legs(engine)) == 1)
         writer.close()
         await c.until(lambda: c.legs(engine)[0].aborted_at is not None, seconds=0.5)
@@ -46,7 +33,7 @@ async def test_engine_sees_the_abort_at_once(cluster: Any, role: str, stream: bo
 async def test_engine_sees_the_abort_in_the_middle_of_a_stream(cluster: Any) -> None:
     async with cluster() as c:
         c.decodes[0].script(HangMidStream(3))
-        reader, writer = await send_chat(c, stream=True)
+        reader, writer = await raw_chat(c, stream=True)
         await reader.readuntil(b"data: ")
         writer.close()
         await c.until(lambda: c.legs(c.decodes[0])[0].aborted_at is not None, seconds=0.5)
@@ -57,7 +44,7 @@ async def test_client_that_leaves_on_done_has_had_its_answer(cluster: Any) -> No
     """As the openai client does: what the answer's end says of engine and conversation is not lost, though the engine's end of stream is late."""
     async with cluster() as c:
         c.decodes[0].script(HangAfterDone())
-        reader, writer = await send_chat(c, stream=True)
+        reader, writer = await raw_chat(c, stream=True)
         await reader.readuntil(b"[DONE]")
         writer.close()
         await c.until_idle()
@@ -68,9 +55,9 @@ async def test_client_that_leaves_on_done_has_had_its_answer(cluster: Any) -> No
 async def test_client_that_leaves_the_queue_takes_no_place(cluster: Any) -> None:
     async with cluster(config={"limits": {"maxConcurrentRequests": 1}}) as c:
         c.decodes[0].script(HangBeforeHeaders())
-        _, holding = await send_chat(c, stream=True)
+        _, holding = await raw_chat(c, stream=True)
         await c.until(lambda: len(c.legs(c.decodes[0])) == 1)
-        _, waiting = await send_chat(c, stream=True)
+        _, waiting = await raw_chat(c, stream=True)
         await c.until(lambda: c.router.services.admission.queued == 1)
         waiting.close()
         await c.until(lambda: c.router.services.admission.queued == 0)
@@ -81,11 +68,11 @@ async def test_client_that_leaves_the_queue_takes_no_place(cluster: Any) -> None
 
 async def test_client_stops_at_any_byte(cluster: Any) -> None:
     async with cluster() as c:
-        whole, writer = await send_chat(c, stream=True)
+        whole, writer = await raw_chat(c, stream=True)
         length = len(await whole.readuntil(b"0\r\n\r\n"))
         writer.close()
         for at in range(1, length, max(1, length // 60)):
-            reader, writer = await send_chat(c, stream=True)
+            reader, writer = await raw_chat(c, stream=True)
             await reader.readexactly(at)
             writer.close()
         await c.until_idle()
