@@ -124,3 +124,13 @@ def test_a_reference_is_sure_until_two_tokens_are_near_each_other() -> None:
     assert sure_text([sure, near, sure]) == "Ro"
     assert sure_text([sure, sure]) == "RoRo"
     assert sure_text([token("Ro", END=-0.7, Ro=-0.7, Pa=-5), sure]) == "RoRo", "it may not end yet"
+
+
+async def test_who_hurries_does_not_think_and_who_does_not_hurry_does() -> None:
+    world = World({"pause_seconds": {"ada": 3600.0, "grace": 0.01}})
+    pause = asyncio.create_task(world.think("ada"))
+    await world.think("grace")
+    assert not pause.done()
+    world.hurry.set()
+    await pause
+    await world.think("ada")

@@ -65,6 +65,7 @@ def verdicts(
         yield pool.submit(all_told, installed, faults)
 
 
+@pytest.mark.usefixtures("starting")
 def test_faults_in_files_are_refused_on_the_terminal_in_words(
     terminal: Terminal, installed: Kubectl, subtests: pytest.Subtests
 ) -> None:

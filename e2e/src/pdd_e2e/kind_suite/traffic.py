@@ -24,7 +24,6 @@ _KEYS_SECRET = "traffic-keys"  # noqa: S105  # a name
 _READY_SECONDS = 300
 _END_SECONDS = 120
 _POLL_SECONDS = 2.0  # each look takes the machine a good part of a second
-_STOPS = "import os, signal; os.kill(1, signal.SIGTERM)"
 _RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -71,13 +70,25 @@ class Traffic:
 
         return self.wait(enough, f"{number} answers", timeout_seconds)
 
+    @contextmanager
+    def hurrying(self) -> Iterator[None]:
+        """Users do not think while the block runs."""
+        self._signal("SIGUSR1")
+        try:
+            yield
+        finally:
+            self._signal("SIGUSR2")
+
     def stop(self) -> Heard:
         """The users end what they have begun. Raises ClusterError where the program failed."""
-        self.deployment("exec", POD, "--", "python", "-c", _STOPS)
+        self._signal("SIGTERM")
         wait_until(lambda: self._phase() in ("Succeeded", "Failed"), "the users' end", _END_SECONDS, self._phase)
         if self._phase() == "Failed":
             raise ClusterError(f"the users' program failed: {self.deployment('logs', POD, '--tail=20')}")
         return self.heard()
+
+    def _signal(self, name: str) -> None:
+        self.deployment("exec", POD, "--", "python", "-c", f"import os, signal; os.kill(1, signal.{name})")
 
     def _phase(self) -> str:
         return str(self.deployment.kubectl.get("--namespace", self.deployment.namespace, "pod", POD)["status"]["phase"])

@@ -2,10 +2,12 @@
 
 Python 3.11 and aiohttp, which the router's image has; imports nothing of this package, being handed to the pod as one file. First it has
 every answer computed afresh by one engine (`reference` lines), then its users hold conversations until SIGTERM or the
-plan's deadline (`asked`, `opened` and `attempt` lines), each turn again until it is answered. Judges how an answer came, never what it says.
+plan's deadline (`asked`, `opened` and `attempt` lines), each turn again until it is answered. From SIGUSR1 to SIGUSR2 they are in a hurry and
+do not think between turns. Judges how an answer came, never what it says.
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 import signal
@@ -102,12 +104,18 @@ class World:
 
     plan: dict[str, Any]
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)
     conversations: Iterator[int] = field(default_factory=itertools.count)
 
     def key_of(self, conversation: int) -> str:
         """Each conversation is another tenant's: the same words, and nobody has computed them, or not for a long time."""
         keys: list[str] = self.plan["keys"]
         return keys[conversation % len(keys)]
+
+    async def think(self, user: str) -> None:
+        """What is left of a pause ends where a hurry begins."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.hurry.wait(), self.plan["pause_seconds"][user])
 
 
 def say(kind: str, value: dict[str, Any]) -> None:
@@ -183,7 +191,7 @@ async def converse(world: World, user: str, dialogues: list[dict[str, Any]]) -> 
             for turn in range(len(dialogue["questions"])):
                 if world.stop.is_set() or not await until_answered(world, session, user, dialogue, conversation, turn):
                     break
-                await asyncio.sleep(world.plan["pause_seconds"][user])
+                await world.think(user)
 
 
 async def until_answered(
@@ -268,6 +276,8 @@ async def main(plan: dict[str, Any]) -> None:
     world = World(plan)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, world.stop.set)
+    loop.add_signal_handler(signal.SIGUSR1, world.hurry.set)
+    loop.add_signal_handler(signal.SIGUSR2, world.hurry.clear)
     loop.call_later(plan["deadline_seconds"], world.stop.set)
     await record_references(world)
     async with asyncio.TaskGroup() as users:
