@@ -95,7 +95,7 @@ check: setup ## Formatting, lint, types, layers, the chart's copies and helm lin
 	@$(BIN)/python charts/tools/sync_crds.py --check
 	@$(BIN)/python charts/tools/values_reference.py --check
 	@$(HELM) lint --quiet --strict charts/pdd-operator
-	@PYTHONPATH=connector/src $(BIN)/lint-imports --no-cache --config .importlinter | tail -n 2
+	@PYTHONPATH=connector/src $(BIN)/lint-imports --no-cache .importlinter | tail -n 2
 
 .PHONY: test
 test: check test-unit test-engines ## Checks, unit and hermetic tests, real engines

@@ -286,3 +286,24 @@ async def test_breaker_ejects_half_at_most_probes_once_and_recovers(cluster: Any
             await c.chat([{"role": "user", "content": f"again {at} " * 50}])
         assert not out.breaker.ejected
         await c.until_idle()
+
+
+async def test_probe_has_proved_what_it_should_when_its_answer_begins(cluster: Any) -> None:
+    """However long the answer: others need not wait for its end."""
+    config = {"breaker": {"failures": 1, "baseSeconds": 0.1}}
+    async with cluster(decodes=2, config=config) as c:
+        c.decodes[0].script(Status(500))
+        for at in range(2):
+            await c.chat([{"role": "user", "content": f"{at} " * 50}])
+        out = next(state for state in c.registry.states() if state.breaker.ejected)
+        await c.until(lambda: out.breaker.admits)
+        for engine in c.decodes:
+            engine.script(HangMidStream(2))
+        tasks = [
+            asyncio.create_task(c.chat([{"role": "user", "content": f"{at} " * 50}], stream=True)) for at in (8, 9)
+        ]
+        await c.until(lambda: out.in_flight == 1 and not out.breaker.ejected)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await c.until_idle()

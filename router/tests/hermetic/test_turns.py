@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from pdd_e2e.fake_engine import HangBeforeHeaders
+from pdd_router.endpoints.engine import Role
+
 SYSTEM = {"role": "system", "content": "You are a patient librarian who answers at length. " * 4}
 
 
@@ -73,6 +76,21 @@ async def test_conversation_without_any_id_is_found_by_its_messages(cluster: Any
             asked = owners(last_leg(c, after.receipt["prefill"]["engine"]))
             decode = engine_named(c, before.receipt["decode"]["engine"])
             assert asked[0] == decode.claim_port, "decode, which holds the conversation, is asked first"
+
+
+async def test_conversations_that_are_prefilled_together_do_not_all_go_to_the_same_decode(cluster: Any) -> None:
+    async with cluster(decodes=2) as c:
+        c.prefills[0].script(HangBeforeHeaders(), times=4)
+        tasks = [asyncio.create_task(c.chat([user(f"Subject number {at}")])) for at in range(4)]
+        await c.until(lambda: len(c.legs(c.prefills[0])) == 4)
+        decodes = c.registry.snapshot().by_role(Role.DECODE)
+        assert [(view.expected, view.load, view.in_flight) for view in decodes] == [(2, 2, 0)] * 2
+        assert all(view.in_flight_tokens > 0 for view in decodes)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await c.until_idle()
+        assert [view.load for view in c.registry.snapshot().engines] == [0, 0, 0]
 
 
 async def test_new_conversation_is_not_bound_to_the_engine_of_a_shared_preamble(cluster: Any) -> None:

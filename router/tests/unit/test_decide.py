@@ -70,6 +70,13 @@ def test_decode_is_left_when_its_load_is_too_far_above_the_idlest(load: int, cho
     assert names(result.prefill_owners) == ["d0"], "it is still asked"
 
 
+def test_what_decode_is_to_get_counts_as_its_load_and_takes_no_place() -> None:
+    d0 = view("d0", expected=5)
+    assert plan(decide(snapshot(view("p0"), d0, view("d1")), follow_up(d0), POLICY, Attempt())).decode.id.name == "d1"
+    alone = view("d0", expected=POLICY.max_concurrent_per_engine)
+    assert plan(decide(snapshot(view("p0"), alone), FRESH, POLICY, Attempt())).decode == alone
+
+
 def test_warm_prefill_wins_until_it_is_busy() -> None:
     d0 = view("d0")
     for load, expected in ((0, "p1"), (50, "p1"), (100, "p0")):

@@ -66,17 +66,24 @@ class Living:
 class EngineView:
     """A snapshot of one engine for the decision functions.
 
-    ``in_flight``: requests now on it from this router. ``in_flight_tokens``: estimated prompt tokens of those.
-    ``available``: healthy, not ejected, listed as serving; may be given traffic now. ``last_used``: number of the use that
-    began last (0: never), so that equals take turns.
+    ``in_flight``: requests now on it from this router. ``expected``: those that will come to it once they are prefilled.
+    ``in_flight_tokens``: estimated prompt tokens of both.
+    ``available``: healthy, not ejected, listed as serving; may be given traffic now. ``last_used``: number of the use
+    that began last (0: never), so that equals take turns.
     """
 
     engine: Engine
     epoch: int
     available: bool
     in_flight: int = 0
+    expected: int = 0
     in_flight_tokens: int = 0
     last_used: int = 0
+
+    @property
+    def load(self) -> int:
+        """Requests that it has or will have."""
+        return self.in_flight + self.expected
 
     @property
     def id(self) -> EngineId:

@@ -43,6 +43,7 @@ class EngineState:
     standing: Standing = Standing.SERVING
     gone: bool = False  # not listed any more: forgotten when its last request has ended
     in_flight: int = 0
+    expected: int = 0
     in_flight_tokens: int = 0
     last_used: int = 0
     models: dict[str, dict[str, object]] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class EngineState:
             epoch=self.epoch,
             available=self.healthy and self.accepting and self.breaker.admits,
             in_flight=self.in_flight,
+            expected=self.expected,
             in_flight_tokens=self.in_flight_tokens,
             last_used=self.last_used,
         )
@@ -71,7 +73,15 @@ class EngineState:
 class Use:
     """One request on one engine. Set ``success`` before leaving; None says nothing about the engine."""
 
+    breaker: Breaker
+    probe: int | None
     success: bool | None = None
+
+    def answers(self) -> None:
+        """An answer has begun: the end of a probe, however long the answer will be."""
+        if self.probe is not None:
+            self.breaker.end(probe=self.probe, success=True)
+            self.probe = None
 
 
 class Registry:
@@ -221,18 +231,36 @@ class Registry:
         state = self._states.get(key)
         if state is None or not state.breaker.admits:
             raise NotAdmittedError
-        probe = state.breaker.begin()
-        self._uses += 1
-        state.last_used = self._uses
+        use = Use(state.breaker, state.breaker.begin())
+        self._count_use(state)
         state.in_flight += 1
         state.in_flight_tokens += tokens
-        use = Use()
         try:
             yield use
         finally:
             state.in_flight -= 1
             state.in_flight_tokens -= tokens
-            state.breaker.end(probe=probe, success=use.success)
+            state.breaker.end(probe=use.probe, success=use.success)
             if state.gone and not state.in_flight and self._states.get(key) is state:
                 del self._states[key]
                 self._settle()
+
+    @contextmanager
+    def expecting(self, key: EngineId, tokens: int) -> Iterator[None]:
+        """Count one request that will come to an engine, so that not all that are prefilled at the same time go to the same one."""
+        state = self._states.get(key)
+        if state is None:
+            yield
+            return
+        self._count_use(state)
+        state.expected += 1
+        state.in_flight_tokens += tokens
+        try:
+            yield
+        finally:
+            state.expected -= 1
+            state.in_flight_tokens -= tokens
+
+    def _count_use(self, state: EngineState) -> None:
+        self._uses += 1
+        state.last_used = self._uses

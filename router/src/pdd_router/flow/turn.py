@@ -128,9 +128,10 @@ class Turn:
     async def _prefill(self, plan: Plan, prefill: EngineView) -> None:
         services, given = self._services, self._given
         body = prefill_body(given.request, salt=given.salt, params=self._params_for_prefill(plan))
-        tokens = self._facts().new_tokens if plan.prefill_owners else self._facts().total_tokens
+        facts = self._facts()
+        tokens = facts.new_tokens if plan.prefill_owners else facts.total_tokens
         began = services.clock()
-        with self._using(prefill, tokens) as use:
+        with services.registry.expecting(plan.decode.id, facts.total_tokens), self._using(prefill, tokens) as use:
             answer = await services.upstream.post_json(
                 prefill.engine,
                 given.request.endpoint,
@@ -198,6 +199,7 @@ class Turn:
                 services.metrics.pairs.labels(plan.prefill.engine.group, engine.group).inc()
             if given.request.stream:
                 async with services.upstream.open_stream(engine, path, body, request_id=given.request_id) as stream:
+                    use.answers()
                     yield Opened(plan, self._report, self._remember(plan), use, stream=stream)
             else:
                 answer = await services.upstream.post_json(

@@ -138,7 +138,7 @@ def _choose_decode(snapshot: Snapshot, facts: TurnFacts, policy: Policy, attempt
         key=lambda view: (
             view.engine.group not in paired,
             view.in_flight_tokens,
-            view.in_flight,
+            view.load,
             view.last_used,
             view.id,
         ),
@@ -149,9 +149,9 @@ def _sticky(able: list[EngineView], facts: TurnFacts, policy: Policy) -> EngineV
     """The decode engine that holds the conversation, while its load allows."""
     if not facts.is_conversation:
         return None
-    idlest = min(view.in_flight for view in able)
+    idlest = min(view.load for view in able)
     sticky = next((view for view in able if view.living == facts.holder), None)
-    return sticky if sticky is not None and sticky.in_flight <= idlest + policy.sticky_slack else None
+    return sticky if sticky is not None and sticky.load <= idlest + policy.sticky_slack else None
 
 
 def _able(snapshot: Snapshot, role: Role, policy: Policy, attempt: Attempt) -> list[EngineView]:
