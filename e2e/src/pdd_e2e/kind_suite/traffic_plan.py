@@ -34,7 +34,7 @@ _SILENCE_SECONDS = 60.0  # longer than any prefill, on two cores where engines s
 _REQUEST_SECONDS = 300.0
 _RETRY_SECONDS = 0.5
 _PAUSE_SECONDS = {LONG: 4.0, READER: 6.0}  # after an answer: two cores are to start engines besides
-_THINKING_SECONDS = 1.5
+_THINKING_SECONDS = 2.5
 _DEADLINE_SECONDS = 7200.0
 
 
