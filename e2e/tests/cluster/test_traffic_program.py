@@ -9,7 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from pdd_e2e.kind_suite.traffic_program import Attempt, World, ask, messages_of, sure_text
+from pdd_e2e.kind_suite import traffic_program
+from pdd_e2e.kind_suite.traffic_program import Attempt, World, ask, come_back, messages_of, sure_text
 
 HEAD = (
     b'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-PDD-Receipt: {"decode":{"engine":"d-0"}}\r\n'
@@ -126,11 +127,23 @@ def test_a_reference_is_sure_until_two_tokens_are_near_each_other() -> None:
     assert sure_text([token("Ro", END=-0.7, Ro=-0.7, Pa=-5), sure]) == "RoRo", "it may not end yet"
 
 
-async def test_who_hurries_does_not_think_and_who_does_not_hurry_does() -> None:
-    world = World({"pause_seconds": {"ada": 3600.0, "grace": 0.01}})
-    pause = asyncio.create_task(world.think("ada"))
-    await world.think("grace")
-    assert not pause.done()
-    world.hurry.set()
-    await pause
-    await world.think("ada")
+async def test_who_returns_asks_a_turn_at_each_call_and_none_when_all_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for: list[tuple[str, int]] = []
+    both = asyncio.Event()
+
+    async def answered(world: World, session: Any, user: str, dialogue: Any, conversation: int, turn: int) -> bool:
+        asked_for.append((user, turn))
+        if len(asked_for) == 2:
+            both.set()
+        return True
+
+    monkeypatch.setattr(traffic_program, "until_answered", answered)
+    world = World({})
+    returning = [asyncio.create_task(come_back(world, user, DIALOGUE)) for user in ("ada", "grace")]
+    await asyncio.sleep(0)
+    assert asked_for == []
+    world.calls[0].set()
+    await both.wait()
+    world.end()
+    await asyncio.gather(*returning)
+    assert sorted(asked_for) == [("ada", 0), ("grace", 0)]

@@ -152,6 +152,7 @@ def test_plans_have_a_key_for_each_conversation_and_one_for_references() -> None
     names = {dialogue["name"] for dialogue in told["dialogues"]}
     assert {name for spoken in told["users"].values() for name in spoken} == names
     assert names == {dialogue["name"] for dialogue in dialogues()}
+    assert set(plan("http://router", keys, 1, returning=2)["returning"]) == {"returning-0", "returning-1"}
     talkers = plan("http://router", keys, 1)
     assert LONG not in {dialogue["name"] for dialogue in talkers["dialogues"]}
 

@@ -70,14 +70,9 @@ class Traffic:
 
         return self.wait(enough, f"{number} answers", timeout_seconds)
 
-    @contextmanager
-    def hurrying(self) -> Iterator[None]:
-        """Users do not think while the block runs."""
-        self._signal("SIGUSR1")
-        try:
-            yield
-        finally:
-            self._signal("SIGUSR2")
+    def call(self, turn: int) -> None:
+        """Those who return ask their first (0) or their second question (1), all at the same time."""
+        self._signal(("SIGUSR1", "SIGUSR2")[turn])
 
     def stop(self) -> Heard:
         """The users end what they have begun. Raises ClusterError where the program failed."""
@@ -119,10 +114,12 @@ def arranged(deployment: LiveDeployment, *, routers: int = 1) -> Iterator[list[s
 
 
 @contextmanager
-def conversing(deployment: LiveDeployment, keys: Sequence[str], users: int, *special: str) -> Iterator[Traffic]:
+def conversing(
+    deployment: LiveDeployment, keys: Sequence[str], users: int, *special: str, returning: int = 0
+) -> Iterator[Traffic]:
     """Users as in `plan`, who talk from when every answer was recorded. The pod is taken away afterwards."""
     url = f"http://{deployment.name}-router.{deployment.namespace}.svc:8000"
-    told = plan(url, keys, users, *special)
+    told = plan(url, keys, users, *special, returning=returning)
     remove(deployment)
     deployment.kubectl.apply(_objects(deployment, told))
     try:

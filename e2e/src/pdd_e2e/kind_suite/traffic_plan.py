@@ -12,6 +12,8 @@ LONG = "long"
 """Of users and their dialogue: an answer that is streamed for many seconds."""
 READER = "reader"
 """Of users and their dialogue: a prompt that is prefilled for seconds."""
+RETURNING = "returning"
+"""How names of users begin who have one conversation each and go on with it when they are called."""
 RUN_ON_DECODE_BELOW = 64
 _TOPICS = ("the Danube", "the Nile", "the Volga")
 _SYSTEM = "You are a patient teacher. You answer in whole sentences, with names, and you keep to what was asked."
@@ -72,11 +74,12 @@ def dialogues() -> list[dict[str, Any]]:
     return [*talks, tale, book]
 
 
-def plan(url: str, keys: Sequence[str], users: int, *special: str) -> dict[str, Any]:
-    """What the program is told. `users` talk, beginning with different topics; `special`: LONG or READER, each one user more."""
+def plan(url: str, keys: Sequence[str], users: int, *special: str, returning: int = 0) -> dict[str, Any]:
+    """What the program is told. `users` talk, beginning with different topics; `special`: LONG or READER, each one user more; so many return."""
     spoken = {f"user-{at}": [*_TOPICS[at % len(_TOPICS) :], *_TOPICS[: at % len(_TOPICS)]] for at in range(users)}
     spoken |= {name: [name] for name in special}
-    needed = {name for names in spoken.values() for name in names}
+    come_back = {f"{RETURNING}-{at}": _TOPICS[at % len(_TOPICS)] for at in range(returning)}
+    needed = {name for names in spoken.values() for name in names} | set(come_back.values())
     return {
         "url": url,
         "model": _MODEL,
@@ -88,5 +91,6 @@ def plan(url: str, keys: Sequence[str], users: int, *special: str) -> dict[str, 
         "pause_seconds": {name: _PAUSE_SECONDS.get(name, _THINKING_SECONDS) for name in spoken},
         "deadline_seconds": _DEADLINE_SECONDS,
         "users": spoken,
+        "returning": come_back,
         "dialogues": [dialogue for dialogue in dialogues() if dialogue["name"] in needed],
     }

@@ -2,12 +2,11 @@
 
 Python 3.11 and aiohttp, which the router's image has; imports nothing of this package, being handed to the pod as one file. First it has
 every answer computed afresh by one engine (`reference` lines), then its users hold conversations until SIGTERM or the
-plan's deadline (`asked`, `opened` and `attempt` lines), each turn again until it is answered. From SIGUSR1 to SIGUSR2 they are in a hurry and
-do not think between turns. Judges how an answer came, never what it says.
+plan's deadline (`asked`, `opened` and `attempt` lines), each turn again until it is answered. Those who return have one conversation each:
+they begin it together on SIGUSR1 and go on with it together on SIGUSR2. Judges how an answer came, never what it says.
 """
 
 import asyncio
-import contextlib
 import itertools
 import json
 import signal
@@ -24,6 +23,9 @@ import aiohttp
 _NEAR_TIE = 0.02
 _ENDS = ("<|im_end|>", "<|endoftext|>")
 _CHAT = "/v1/chat/completions"
+_KEPT_SECONDS = (
+    300.0  # of a connection between two calls: the router at its other end is the one that knows the conversation
+)
 
 
 @dataclass(slots=True)
@@ -104,7 +106,7 @@ class World:
 
     plan: dict[str, Any]
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    calls: tuple[asyncio.Event, ...] = field(default_factory=lambda: (asyncio.Event(), asyncio.Event()))
     conversations: Iterator[int] = field(default_factory=itertools.count)
 
     def key_of(self, conversation: int) -> str:
@@ -112,10 +114,10 @@ class World:
         keys: list[str] = self.plan["keys"]
         return keys[conversation % len(keys)]
 
-    async def think(self, user: str) -> None:
-        """What is left of a pause ends where a hurry begins."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.hurry.wait(), self.plan["pause_seconds"][user])
+    def end(self) -> None:
+        """Nobody asks anything more, nor waits for a call."""
+        for event in (self.stop, *self.calls):
+            event.set()
 
 
 def say(kind: str, value: dict[str, Any]) -> None:
@@ -191,7 +193,17 @@ async def converse(world: World, user: str, dialogues: list[dict[str, Any]]) -> 
             for turn in range(len(dialogue["questions"])):
                 if world.stop.is_set() or not await until_answered(world, session, user, dialogue, conversation, turn):
                     break
-                await world.think(user)
+                await asyncio.sleep(world.plan["pause_seconds"][user])
+
+
+async def come_back(world: World, user: str, dialogue: dict[str, Any]) -> None:
+    """One turn at each call."""
+    conversation, connector = next(world.conversations), aiohttp.TCPConnector(keepalive_timeout=_KEPT_SECONDS)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        for turn, call in enumerate(world.calls):
+            await call.wait()
+            if world.stop.is_set() or not await until_answered(world, session, user, dialogue, conversation, turn):
+                break
 
 
 async def until_answered(
@@ -275,15 +287,18 @@ def _headers(key: str) -> dict[str, str]:
 async def main(plan: dict[str, Any]) -> None:
     world = World(plan)
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, world.stop.set)
-    loop.add_signal_handler(signal.SIGUSR1, world.hurry.set)
-    loop.add_signal_handler(signal.SIGUSR2, world.hurry.clear)
-    loop.call_later(plan["deadline_seconds"], world.stop.set)
+    loop.add_signal_handler(signal.SIGTERM, world.end)
+    for number, call in zip((signal.SIGUSR1, signal.SIGUSR2), world.calls, strict=True):
+        loop.add_signal_handler(number, call.set)
+    loop.call_later(plan["deadline_seconds"], world.end)
     await record_references(world)
     async with asyncio.TaskGroup() as users:
         for user, names in plan["users"].items():
             chosen = [dialogue for dialogue in plan["dialogues"] if dialogue["name"] in names]
             users.create_task(converse(world, user, sorted(chosen, key=lambda item: names.index(item["name"]))))
+        for user, name in plan["returning"].items():
+            (dialogue,) = [item for item in plan["dialogues"] if item["name"] == name]
+            users.create_task(come_back(world, user, dialogue))
 
 
 if __name__ == "__main__":
