@@ -21,7 +21,7 @@ from pdd_e2e.kind_suite.bad_objects import (
 )
 from pdd_e2e.kind_suite.conduct import product_pods
 from pdd_e2e.kind_suite.deployment import LiveDeployment, wait_until
-from pdd_e2e.kind_suite.installation import SAMPLES, Release
+from pdd_e2e.kind_suite.installation import SAMPLES, Release, own_namespaces
 from pdd_e2e.kind_suite.inventory import of_namespace
 from pdd_e2e.kind_suite.terminal import Terminal, open_terminal
 
@@ -38,14 +38,10 @@ pytestmark = pytest.mark.may_log("ForeignObject")
 def namespaces(installed: Kubectl) -> Iterator[tuple[str, ...]]:
     """One for files, one that judged faults share, and those that some have alone; empty."""
     names = tuple(dict.fromkeys([FILES, *(fault.namespace for fault in judged_by_the_cluster())]))
-    installed("delete", "namespace", *names, "--ignore-not-found", "--timeout=60s", timeout_seconds=70)
-    installed.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names])
-    for name in names:  # what every namespace has comes a moment later
-        installed("--namespace", name, "wait", "--for=create", "serviceaccount/default", "configmap/kube-root-ca.crt")
-    yield names
-    for name in names:  # first, so that no later test hears of them
-        installed("--namespace", name, "delete", "pdd", "--all")
-    installed("delete", "namespace", *names, "--wait=false")
+    with own_namespaces(installed, {name: {} for name in names}):
+        yield names
+        for name in names:  # first, so that no later test hears of them
+            installed("--namespace", name, "delete", "pdd", "--all")
 
 
 @pytest.fixture(scope="module", autouse=True)

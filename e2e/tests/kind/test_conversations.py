@@ -16,7 +16,7 @@ from pdd_e2e.cluster.kubectl import Kubectl
 from pdd_e2e.cluster.product_images import ROOT
 from pdd_e2e.kind_suite.conversation import QUESTIONS, Conversation
 from pdd_e2e.kind_suite.deployment import LiveDeployment, wait_until
-from pdd_e2e.kind_suite.installation import SYSTEM, Release, clear_tenant
+from pdd_e2e.kind_suite.installation import SYSTEM, Release, clear_tenant, end_tenant
 from pdd_e2e.kind_suite.inventory import of_namespace
 from pdd_e2e.kind_suite.terminal import Terminal, guide_blocks, indented_commands
 
@@ -47,8 +47,9 @@ def only(pods: dict[str, object]) -> str:
 
 @pytest.fixture
 def own_namespace(installed: Kubectl) -> Iterator[str]:
+    clear_tenant(installed, OWN_NAMESPACE)  # that of an earlier test
     yield OWN_NAMESPACE
-    clear_tenant(installed, OWN_NAMESPACE)
+    end_tenant(installed, OWN_NAMESPACE)
 
 
 @pytest.mark.budget(LOOK_SECONDS)
@@ -92,9 +93,6 @@ def test_the_router_is_reached_by_its_service_name(small: LiveDeployment, releas
     endpoint = small.kubectl.get("--namespace", small.namespace, "pdd", small.name)["status"]["endpoint"]
     program = f"import urllib.request; print(urllib.request.urlopen('{endpoint}/models', timeout=20).read())"
     small.kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own_namespace}}])
-    small.kubectl(
-        "--namespace", own_namespace, "delete", "pod", "caller", "--ignore-not-found"
-    )  # of a run that was killed
     small.kubectl("--namespace", own_namespace, "wait", "--for=create", "serviceaccount/default", "--timeout=15s")
     (image,) = (name for name in release.images.all if "/pdd-router:" in name)
     caller = ("--image", image, "--restart=Never", "--command", "--", "python", "-c", program)

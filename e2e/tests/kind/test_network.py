@@ -14,7 +14,7 @@ import yaml
 from pdd_e2e.cluster.kubectl import Kubectl
 from pdd_e2e.cluster.shell import run
 from pdd_e2e.kind_suite.deployment import LiveDeployment, wait_until
-from pdd_e2e.kind_suite.installation import RELEASE, SYSTEM, Release
+from pdd_e2e.kind_suite.installation import RELEASE, SYSTEM, Release, own_namespaces
 from pdd_e2e.kind_suite.reachability import (
     LISTENER_PORTS,
     Reach,
@@ -88,14 +88,13 @@ def places(small: LiveDeployment, operator_policy: None) -> Iterator[Places]:
         probe_pod(f"{role}-double", image, {"pdserve.io/deployment": small.name, "pdserve.io/role": role})
         for role in ("router", "prefill")
     ]
-    kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ELSEWHERE}}])
-    try:
+    with own_namespaces(kubectl, {ELSEWHERE: {}}):
         kubectl.apply(doubles, namespace=ELSEWHERE)
         kubectl.apply([probe_pod(STRANGER, image, {"network-probe": "stranger"})], namespace=small.namespace)
-        yield look_around(small)
-    finally:
-        small("delete", "pod", STRANGER, "--ignore-not-found")
-        kubectl("delete", "namespace", ELSEWHERE, timeout_seconds=PROBE_SECONDS)
+        try:
+            yield look_around(small)
+        finally:
+            small("delete", "pod", STRANGER, "--ignore-not-found")
 
 
 def look_around(small: LiveDeployment) -> Places:

@@ -10,7 +10,7 @@ import yaml
 
 from pdd_e2e.cluster.kubectl import Kubectl
 from pdd_e2e.kind_suite.deployment import LiveDeployment
-from pdd_e2e.kind_suite.installation import RELEASE, SYSTEM
+from pdd_e2e.kind_suite.installation import RELEASE, SYSTEM, own_namespaces
 from pdd_e2e.kind_suite.pod_security import (
     ENFORCE,
     LEVELS,
@@ -25,7 +25,6 @@ from pdd_e2e.kind_suite.terminal import Terminal
 
 RUN_SECONDS: Final = 60
 JUDGE_SECONDS: Final = 45
-CLEAR_SECONDS: Final = 60
 EFA: Final = "transport.backend: EFA"
 PRIVILEGED: Final = "transport.privileges: Privileged"
 NOTHING: Final[frozenset[Objection]] = frozenset()
@@ -84,16 +83,8 @@ def careless(name: str) -> dict[str, Any]:
 def levels(installed: Kubectl) -> Iterator[dict[str, str]]:
     """A namespace for each level, which enforces it; by level."""
     names = {level: f"security-{level}" for level in LEVELS}
-    installed.apply(
-        [
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {ENFORCE: level}}}
-            for level, name in names.items()
-        ]
-    )
-    for name in names.values():
-        installed("--namespace", name, "wait", "--for=create", "serviceaccount/default", "--timeout=20s")
-    yield names
-    installed("delete", "namespace", *names.values(), timeout_seconds=CLEAR_SECONDS)
+    with own_namespaces(installed, {name: {ENFORCE: level} for level, name in names.items()}):
+        yield names
 
 
 @dataclass(frozen=True, slots=True)

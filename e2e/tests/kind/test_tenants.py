@@ -16,7 +16,7 @@ import yaml
 from pdd_e2e.cluster.kubectl import Kubectl
 from pdd_e2e.kind_suite.conversation import QUESTIONS, Conversation, Turn
 from pdd_e2e.kind_suite.deployment import LiveDeployment, wait_until
-from pdd_e2e.kind_suite.installation import SAMPLES, clear_tenant, make_tenant
+from pdd_e2e.kind_suite.installation import SAMPLES, clear_tenant, end_tenant, make_tenant
 from pdd_e2e.kind_suite.reachability import Reach, Spot, listening, reached, reached_from, running_spots
 
 NAMESPACE: Final = "tenants"
@@ -64,7 +64,7 @@ def tenants(small: LiveDeployment) -> Iterator[LiveDeployment]:
         deployment.wait("Ready", timeout_seconds=START_SECONDS)
         yield deployment
     finally:
-        clear_tenant(kubectl, NAMESPACE)
+        end_tenant(kubectl, NAMESPACE)
 
 
 def with_keys() -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The product in a cluster, as docs/install.md has users install it: Helm, the chart, a namespace, a PDDeployment of e2e/samples."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +51,20 @@ class Release:
         return [self.helm, *place, f"--namespace={SYSTEM}"]
 
 
+@contextmanager
+def own_namespaces(kubectl: Kubectl, labels: Mapping[str, Mapping[str, str]]) -> Iterator[None]:
+    """New namespaces, by name, with all that each has from Kubernetes. Afterwards they go, and nobody waits for that. Raises ClusterError."""
+    kubectl("delete", "namespace", *labels, "--ignore-not-found", timeout_seconds=_CLEAR_SECONDS)  # of an earlier run
+    metadata = [{"name": name, "labels": dict(its)} for name, its in labels.items()]
+    kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": item} for item in metadata])
+    try:
+        for name in labels:
+            kubectl("--namespace", name, "wait", "--for=create", "serviceaccount/default", "configmap/kube-root-ca.crt")
+        yield
+    finally:
+        kubectl("delete", "namespace", *labels, "--wait=false")
+
+
 def make_tenant(kubectl: Kubectl, namespace: str) -> None:
     """A namespace that enforces Pod Security's restricted profile, with the claims that samples name."""
     metadata = {"name": namespace, "labels": _ENFORCED}
@@ -56,9 +72,16 @@ def make_tenant(kubectl: Kubectl, namespace: str) -> None:
 
 
 def clear_tenant(kubectl: Kubectl, namespace: str) -> None:
-    """Takes away the namespace with its engines, and the volumes that its claims were bound to.
+    """Takes away the namespace with its engines, and the volumes that its claims were bound to. Returns when they are gone."""
+    end_tenant(kubectl, namespace)
+    gone = [f"namespace/{namespace}", *(f"persistentvolume/{name}" for name in _volumes(namespace))]
+    kubectl("wait", "--for=delete", *gone, f"--timeout={_CLEAR_SECONDS}s", timeout_seconds=_CLEAR_SECONDS + 10)
 
-    Nobody talks to them, so pods go at once: a namespace with pods that end at their leisure takes minutes.
+
+def end_tenant(kubectl: Kubectl, namespace: str) -> None:
+    """Has Kubernetes take it away, which takes seconds more.
+
+    Nobody talks to its engines, so pods go at once: a namespace with pods that end at their leisure takes minutes.
     """
     if kubectl("get", "namespace", namespace, "--ignore-not-found"):
         place = ("--namespace", namespace)
@@ -66,9 +89,12 @@ def clear_tenant(kubectl: Kubectl, namespace: str) -> None:
         starters = "statefulsets,deployments"
         wait_until(lambda: not kubectl.get(*place, starters)["items"], "nothing to start pods", _ORPHANS_SECONDS)
         kubectl(*place, "delete", "pods", "--all", "--force", "--grace-period=0")
-        kubectl("delete", "namespace", namespace, timeout_seconds=_CLEAR_SECONDS)
-    volumes = [item["metadata"]["name"] for item in volume_objects(namespace) if item["kind"] == "PersistentVolume"]
-    kubectl("delete", "persistentvolume", *volumes, "--ignore-not-found")
+        kubectl("delete", "namespace", namespace, "--wait=false")
+    kubectl("delete", "persistentvolume", *_volumes(namespace), "--ignore-not-found", "--wait=false")
+
+
+def _volumes(namespace: str) -> list[str]:
+    return [item["metadata"]["name"] for item in volume_objects(namespace) if item["kind"] == "PersistentVolume"]
 
 
 def apply_sample(kubectl: Kubectl, namespace: str, sample: str) -> None:
