@@ -1,6 +1,6 @@
 """What the claim channel's thread needs of the engine that runs in this process, and no connector interface offers.
 
-Installed by the plugin in every vLLM process, used only where our connector is constructed. Three things: a lock that the engine thread holds while it
+Installed where our connector is constructed, which may be in the midst of the scheduler's own construction. Three things: a lock that the engine thread holds while it
 schedules or takes in outputs (the block pool is not thread-safe); a way to wake an engine that sleeps on its input queue; and whether it is
 stopping or asleep. No file of vLLM is edited: methods of its classes are wrapped.
 """
@@ -29,9 +29,9 @@ def install() -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.engine.core import DPEngineCoreProc, EngineCoreProc
 
+    _wrap(Scheduler, "schedule", lambda method: _under_lock(_deferring_frees(method)))
     for name in LOCKED:
         _wrap(Scheduler, name, _under_lock)
-    _wrap(Scheduler, "__init__", _deferring_frees)
     for loop in (EngineCoreProc, DPEngineCoreProc):
         _wrap(loop, "run_busy_loop", _publishing)
 
@@ -77,12 +77,13 @@ def _under_lock(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _deferring_frees(method: Callable[..., Any]) -> Callable[..., Any]:
     """vLLM keeps a freed block from reuse while a step in flight may still write it, but only on a `kv_consumer`: elsewhere it expects no reads.
-    With this connector every engine reads, so such a step would write into a block that was just read."""
+    With this connector every engine reads, so such a step would write into a block that was just read. Said before the first step and not when
+    the scheduler is made: where workers have processes of their own, it is the scheduler's constructor that first imports us."""
 
-    def deferring(self: Any, *args: Any, **kwargs: Any) -> None:
-        method(self, *args, **kwargs)
+    def deferring(self: Any, *args: Any, **kwargs: Any) -> Any:
         if getattr(self.connector, "reads_into_freed_blocks", False) and self.vllm_config.max_concurrent_batches > 1:
             self.defer_block_free = True
+        return method(self, *args, **kwargs)
 
     return deferring
 

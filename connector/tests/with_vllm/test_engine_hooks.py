@@ -1,7 +1,11 @@
 """What is wrapped of vLLM's engine: the lock, the wake, the state, and frees that wait for steps in flight."""
 
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -91,9 +95,24 @@ def test_with_several_steps_in_flight_freed_blocks_wait_for_them(
     if ours:
         monkeypatch.setattr(NixlConnector, "reads_into_freed_blocks", True, raising=False)
     engine = make_engine(role, stock=True)
+    engine.scheduler.schedule()
     assert engine.scheduler.defer_block_free == (ours or role == "Decode")
 
 
 def test_with_one_step_at_a_time_nothing_waits(make_engine: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NixlConnector, "reads_into_freed_blocks", True, raising=False)
-    assert not make_engine("Prefill", stock=True).scheduler.defer_block_free
+    engine = make_engine("Prefill", stock=True)
+    engine.scheduler.schedule()
+    assert not engine.scheduler.defer_block_free
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_in_a_process_that_has_no_worker_blocks_of_a_step_in_flight_are_not_read_into(
+    guarded: bool, model_folder: Path
+) -> None:
+    """As with tensor parallelism: a new process, where our connector is first heard of while the scheduler is made."""
+    program = [sys.executable, str(Path(__file__).with_name("scheduler_alone.py")), str(model_folder), str(guarded)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True, timeout=100)  # noqa: S603  # this Python
+    written, read_into = (set(blocks) for blocks in json.loads(done.stdout.splitlines()[-1]))
+    assert len(written) > 1 and len(read_into) > 1
+    assert bool(written & read_into) is not guarded, "without the guard it happens"
