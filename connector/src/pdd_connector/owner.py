@@ -6,6 +6,7 @@ schedules or takes in a step's output; so an answer waits for neither a step nor
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +28,9 @@ from pdd_connector.claims.messages import (
     ToReader,
     Welcome,
 )
+from pdd_connector.settings import promised_seconds
 
+_LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 CLAIM_PREFIX = "pdd-claim-"  # tells a claim's completion notice from those of the base connector
 
 
@@ -74,14 +77,17 @@ class OwnerRecorder(Protocol):
     def held(self, claims: int, blocks: int) -> None: ...
 
 
-def promised_seconds(hold_seconds: float) -> float:
-    """How long a reader is told that a claim is held: a little less, because two hosts' clocks do not run alike."""
-    return max(0.0, 0.98 * hold_seconds - 0.1)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a side channel's host is reachable on its own machine only, so that two machines may both have it."""
-    return host == "localhost" or host == "::1" or host.startswith("127.")
+def means_its_own_machine(host: str) -> bool:
+    """Whether a side channel's host leads every machine to itself, so that nobody else reaches this one by it."""
+    name = host.lower().rstrip(".")
+    if name in _LOCAL_NAMES or name.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    plain = getattr(address, "ipv4_mapped", None) or address
+    return bool(plain.is_loopback or plain.is_unspecified)
 
 
 class ClaimOwner:
@@ -120,8 +126,6 @@ class ClaimOwner:
         if refusal is not None:
             self._recorder.claim_refused_by_us(refusal.reason.value)
             return refusal
-        place = (message.host, message.port)
-        self._end("death", lambda: self._ledger.replace(place, message.reader))
         if isinstance(message, Hello):
             me = self._identity
             return Welcome(
@@ -150,7 +154,7 @@ class ClaimOwner:
         reason, text = None, ""
         if message.version != PROTOCOL_VERSION:
             reason, text = RefuseReason.VERSION, f"`version` must be {PROTOCOL_VERSION}"
-        elif is_loopback(message.host) and not is_loopback(self._identity.host):
+        elif means_its_own_machine(message.host) and not means_its_own_machine(self._identity.host):
             reason, text = (
                 RefuseReason.PLACE,
                 "`VLLM_NIXL_SIDE_CHANNEL_HOST` of the reader must be an address that others reach it by",
@@ -178,7 +182,7 @@ class ClaimOwner:
             if run:
                 claim_id = CLAIM_PREFIX + secrets.token_hex(16)
                 self._pool.touch([self._pool.blocks[block] for block in run])
-                self._ledger.open(claim_id, ask.reader, (ask.host, ask.port), run, start)
+                self._ledger.open(claim_id, ask.reader, run, start)
             self._recorder.held(self._ledger.held_claims, self._ledger.held_blocks)
         hold = promised_seconds(self._ledger.hold_seconds) if run else 0.0
         if run:

@@ -74,7 +74,7 @@ METRICS: Final = (
         Kind.COUNTER,
         "Claims on this engine that ended, by what ended them.",
         "by",
-        ("reader", "release", "timer", "death", "shutdown"),
+        ("reader", "release", "timer", "shutdown"),
     ),
     Metric("retained", Kind.COUNTER, "Finished requests whose blocks were kept for a later turn."),
     Metric(

@@ -8,7 +8,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pdd_connector.claims.ledger import ClaimLedger, LedgerLimits, longest_run
 from pdd_connector.claims.messages import RefuseReason
 
-HERE = ("10.0.0.1", 5600)
 HASHES = [bytes([n]) * 32 for n in range(40)]
 
 
@@ -40,15 +39,15 @@ def test_a_run_is_a_prefix_of_what_was_asked(asked: list[bytes], held: dict[byte
 
 def test_a_reader_is_bounded_and_others_are_not_its_victims() -> None:
     book = ledger(claims=2)
-    book.open("a", "greedy", HERE, [1], now=0)
-    book.open("b", "greedy", HERE, [2], now=0)
+    book.open("a", "greedy", [1], now=0)
+    book.open("b", "greedy", [2], now=0)
     assert book.room_for("greedy") is RefuseReason.READER_FULL
     assert book.room_for("modest") == 6
 
 
 def test_what_is_lent_in_all_is_bounded() -> None:
     book = ledger(blocks=3)
-    book.open("a", "r", HERE, [1, 2, 3], now=0)
+    book.open("a", "r", [1, 2, 3], now=0)
     assert book.room_for("other") is RefuseReason.OWNER_FULL
     book.release("a", "r")
     assert book.room_for("other") == 3
@@ -56,7 +55,7 @@ def test_what_is_lent_in_all_is_bounded() -> None:
 
 def test_a_claim_is_read_when_every_rank_says_so() -> None:
     book = ledger(ranks=2)
-    book.open("a", "r", HERE, [1, 2], now=0)
+    book.open("a", "r", [1, 2], now=0)
     assert book.read_by_rank("a", 0) is None
     assert book.read_by_rank("a", 0) is None, "the same rank twice is not two ranks"
     claim = book.read_by_rank("a", 1)
@@ -67,31 +66,23 @@ def test_a_claim_is_read_when_every_rank_says_so() -> None:
 
 def test_only_its_reader_releases_a_claim() -> None:
     book = ledger()
-    book.open("a", "r", HERE, [1], now=0)
+    book.open("a", "r", [1], now=0)
     assert book.release("a", "somebody else") is None
     assert book.release("a", "r") is not None
 
 
-def test_a_new_engine_at_the_readers_place_ends_the_old_ones_claims_only() -> None:
-    book = ledger(blocks=100)
-    book.open("a", "old", HERE, [1], now=0)
-    book.open("b", "elsewhere", ("10.0.0.2", 5600), [2], now=0)
-    assert [claim.claim_id for claim in book.replace(HERE, "new")] == ["a"]
-    assert book.held_claims == 1
-
-
 def test_a_claim_expires_at_its_deadline_and_not_before() -> None:
     book = ledger(hold_seconds=10)
-    book.open("a", "r", HERE, [1], now=5)
+    book.open("a", "r", [1], now=5)
     assert book.expire(14.9) == []
     assert [claim.claim_id for claim in book.expire(15.0)] == ["a"]
 
 
 def test_an_id_is_used_once() -> None:
     book = ledger()
-    book.open("a", "r", HERE, [1], now=0)
+    book.open("a", "r", [1], now=0)
     with pytest.raises(ValueError, match="open already"):
-        book.open("a", "r", HERE, [2], now=0)
+        book.open("a", "r", [2], now=0)
 
 
 class Book(RuleBasedStateMachine):
@@ -113,14 +104,14 @@ class Book(RuleBasedStateMachine):
                 assert claim_id not in self.returned, "returned twice"
                 self.returned.add(claim_id)
 
-    @rule(reader=st.sampled_from("abc"), port=st.integers(1, 2), wanted=st.integers(1, 9))
-    def lend(self, reader: str, port: int, wanted: int) -> None:
+    @rule(reader=st.sampled_from("abc"), wanted=st.integers(1, 9))
+    def lend(self, reader: str, wanted: int) -> None:
         room = self.book.room_for(reader)
         if isinstance(room, int):
             blocks = tuple(range(min(room, wanted)))
             self.next += 1
             self.lent[str(self.next)] = blocks
-            self.book.open(str(self.next), reader, ("h", port), blocks, self.now)
+            self.book.open(str(self.next), reader, blocks, self.now)
 
     @rule(number=st.integers(1, 40), rank=st.integers(0, 1))
     def read(self, number: int, rank: int) -> None:
@@ -129,10 +120,6 @@ class Book(RuleBasedStateMachine):
     @rule(number=st.integers(1, 40), reader=st.sampled_from("abc"))
     def release(self, number: int, reader: str) -> None:
         self._back(self.book.release(str(number), reader))
-
-    @rule(reader=st.sampled_from("abc"), port=st.integers(1, 2))
-    def replace(self, reader: str, port: int) -> None:
-        self._back(*self.book.replace(("h", port), reader))
 
     @rule(seconds=st.floats(0, 3))
     def time_passes(self, seconds: float) -> None:

@@ -134,7 +134,7 @@ def test_a_block_under_computation_is_not_lent() -> None:
     assert setup.ask(*HASHES[:3]).blocks == [1, 2, 3]
 
 
-@pytest.mark.parametrize("way", ["read", "release", "timer", "death", "shutdown"])
+@pytest.mark.parametrize("way", ["read", "release", "timer", "shutdown"])
 def test_every_way_a_claim_ends_returns_its_references_once(way: str) -> None:
     setup = Setup()
     claim = setup.ask(*HASHES[:3]).claim_id
@@ -146,8 +146,6 @@ def test_every_way_a_claim_ends_returns_its_references_once(way: str) -> None:
         elif way == "timer":
             setup.now = 15
             setup.owner.tick()
-        elif way == "death":
-            setup.owner.handle(Hello(id=b"i" * 16, reader="successor", host="10.0.0.1", port=5600, group="g/w1"))
         else:
             setup.owner.close()
         assert setup.references == 0
@@ -173,6 +171,10 @@ def test_another_readers_release_does_nothing() -> None:
         ({"version": 2}, RefuseReason.VERSION),
         ({"host": "localhost"}, RefuseReason.PLACE),
         ({"host": "127.0.0.7"}, RefuseReason.PLACE),
+        ({"host": "0.0.0.0"}, RefuseReason.PLACE),  # noqa: S104  # refused
+        ({"host": "::"}, RefuseReason.PLACE),
+        ({"host": "::ffff:127.0.0.1"}, RefuseReason.PLACE),
+        ({"host": "LocalHost.localdomain"}, RefuseReason.PLACE),
     ],
 )
 def test_strangers_are_refused(change: dict[str, Any], reason: RefuseReason) -> None:
@@ -189,6 +191,20 @@ def test_an_engine_that_stops_or_sleeps_lends_nothing(reason: RefuseReason) -> N
     setup.unavailable = reason
     assert setup.ask(*HASHES[:3]).reason is reason
     assert setup.references == 0
+
+
+def test_another_engine_with_the_same_address_ends_nothing() -> None:
+    """Whoever reads counts on what it was promised, whatever somebody else says of the place where it runs."""
+    setup = Setup()
+    setup.ask(*HASHES[:3])
+    setup.owner.handle(Hello(id=b"i" * 16, reader="successor", host="10.0.0.1", port=5600, group="g/w1"))
+    setup.ask(HASHES[3], reader="successor")
+    assert setup.references == 4
+
+
+def test_one_block_asked_for_many_times_is_lent_once() -> None:
+    setup = Setup()
+    assert len(setup.ask(*HASHES[:2], *[HASHES[0]] * 90).blocks) == 2
 
 
 def test_limits_refuse_and_shorten() -> None:

@@ -15,6 +15,7 @@ from pdd_connector.settings import (
     RetainSettings,
     SettingsError,
     parse_settings,
+    promised_seconds,
     settings_as_dict,
 )
 
@@ -125,7 +126,9 @@ _SETTINGS = st.builds(
     revision_group=st.text(max_size=256),
     backends=st.lists(st.sampled_from(["UCX", "LIBFABRIC"]), min_size=1).map(tuple),
     claim=_section(ClaimSettings).filter(
-        lambda claim: claim.hold_seconds * 1000 > claim.timeout_milliseconds + claim.read_timeout_milliseconds
+        lambda claim: (
+            promised_seconds(claim.hold_seconds) * 1000 > claim.timeout_milliseconds + claim.read_timeout_milliseconds
+        )
     ),
     retain=_section(RetainSettings),
 )
@@ -156,6 +159,9 @@ def test_any_json_is_read_or_refused(extra: dict[str, Any]) -> None:
 
 
 def test_a_claim_must_outlast_its_answer_and_its_read() -> None:
-    with pytest.raises(SettingsError, match=r"`kv_connector_extra_config.claim.hold_seconds` must be longer"):
+    with pytest.raises(SettingsError, match=r"`kv_connector_extra_config.claim.hold_seconds`, less 2 %"):
         parse_settings({"claim": {"hold_seconds": 2}})
+    for hold, read in ((15, 14_650), (600, 590_000)):  # longer than both, and yet every grant would come too late
+        with pytest.raises(SettingsError, match="hold_seconds"):
+            parse_settings({"claim": {"hold_seconds": hold, "read_timeout_milliseconds": read}})
     assert parse_settings({"claim": {"hold_seconds": 3}}).claim.hold_seconds == 3

@@ -112,7 +112,7 @@ def test_in_a_process_that_has_no_worker_blocks_of_a_step_in_flight_are_not_read
 ) -> None:
     """As with tensor parallelism: a new process, where our connector is first heard of while the scheduler is made."""
     program = [sys.executable, str(Path(__file__).with_name("scheduler_alone.py")), str(model_folder), str(guarded)]
-    done = subprocess.run(program, capture_output=True, text=True, check=True, timeout=100)  # noqa: S603  # this Python
+    done = subprocess.run(program, capture_output=True, text=True, check=True, timeout=100)  # this Python
     written, read_into = (set(blocks) for blocks in json.loads(done.stdout.splitlines()[-1]))
     assert len(written) > 1 and len(read_into) > 1
     assert bool(written & read_into) is not guarded, "without the guard it happens"

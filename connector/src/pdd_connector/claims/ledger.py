@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from pdd_connector.claims.messages import RefuseReason
 
-Place = tuple[str, int]  # a reader's NIXL side channel: host, port
-
 
 @dataclass(frozen=True)
 class LedgerLimits:
@@ -29,7 +27,6 @@ class Claim:
 
     claim_id: str
     reader: str
-    place: Place
     blocks: tuple[int, ...]
     deadline: float
     ranks_done: set[int] = field(default_factory=set)
@@ -41,15 +38,15 @@ def longest_run(
     """Ids of the blocks held for the longest prefix of `hashes`, at most `limit`.
 
     Stops at the first hash that is not held, and at the first block that a step in flight still writes: vLLM files a block under its hash
-    when it is scheduled, before it is computed.
+    when it is scheduled, before it is computed. A chain has no hash twice: whoever asks for one again wants to fill the owner's book.
     """
-    run: list[int] = []
+    run: dict[int, None] = {}
     for block_hash in hashes[:limit]:
         block = lookup(block_hash)
-        if block is None or block in in_flight:
+        if block is None or block in in_flight or block in run:
             break
-        run.append(block)
-    return run
+        run[block] = None
+    return list(run)
 
 
 class ClaimLedger:
@@ -83,11 +80,11 @@ class ClaimLedger:
         room = self._limits.max_blocks - self._held_blocks
         return room if room > 0 else RefuseReason.OWNER_FULL
 
-    def open(self, claim_id: str, reader: str, place: Place, blocks: Sequence[int], now: float) -> Claim:
+    def open(self, claim_id: str, reader: str, blocks: Sequence[int], now: float) -> Claim:
         """Enter a claim; the caller holds one reference per block for it."""
         if claim_id in self._claims:
             raise ValueError(f"claim {claim_id} is open already")
-        claim = Claim(claim_id, reader, place, tuple(blocks), now + self._limits.hold_seconds)
+        claim = Claim(claim_id, reader, tuple(blocks), now + self._limits.hold_seconds)
         self._claims[claim_id] = claim
         self._held_blocks += len(claim.blocks)
         return claim
@@ -104,10 +101,6 @@ class ClaimLedger:
         """The reader lets go. None where there is no such claim, or it is another reader's."""
         claim = self._claims.get(claim_id)
         return self._end(claim_id) if claim is not None and claim.reader == reader else None
-
-    def replace(self, place: Place, reader: str) -> list[Claim]:
-        """End what other engines held that ran at the place where `reader` runs now: they are dead."""
-        return self._end_all(lambda claim: claim.place == place and claim.reader != reader)
 
     def expire(self, now: float) -> list[Claim]:
         """End what has been held for too long."""

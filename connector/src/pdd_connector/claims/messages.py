@@ -44,7 +44,7 @@ class _Message(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
 
 
 class Hello(_Message, tag="hello", frozen=True, kw_only=True):
-    """A reader introduces itself. `host` and `port` are its NIXL side channel: its place, whatever process runs there."""
+    """A reader introduces itself. `host` and `port` are its NIXL side channel."""
 
     id: AskId
     reader: Name

@@ -153,11 +153,12 @@ def _check_mechanism(spec: Spec) -> Iterator[Problem]:
 
 def _check_transfer(transfer: KVTransfer) -> Iterator[Problem]:
     claim, retain = transfer.claim, transfer.retain
-    if claim.hold_seconds * 1000 <= claim.timeout_milliseconds + transfer.read_timeout_milliseconds:
+    # What an owner promises of it (the connector's `promised_seconds`), in milliseconds.
+    if claim.hold_seconds * 980 - 100 <= claim.timeout_milliseconds + transfer.read_timeout_milliseconds:
         yield Problem(
             "spec.kvTransfer.claim.holdSeconds",
-            "`claim.holdSeconds` must be longer than `claim.timeoutMilliseconds` and `readTimeoutMilliseconds` together: a claim must "
-            "outlast its answer and its read",
+            "`claim.holdSeconds` must be longer than `claim.timeoutMilliseconds` and `readTimeoutMilliseconds` together, and 2 % and "
+            "100 ms more for clocks that differ: a claim must outlast its answer and its read",
         )
     if retain.lease_seconds > retain.decoder_blocks_ttl_seconds:
         yield Problem("spec.kvTransfer.retain.leaseSeconds", "`leaseSeconds` must be at most `decoderBlocksTTLSeconds`")
