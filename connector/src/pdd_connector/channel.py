@@ -24,6 +24,7 @@ from typing import Any
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
+from zmq.utils.monitor import recv_monitor_message
 
 from pdd_connector.claims.messages import (
     MAX_MESSAGE_BYTES,
@@ -49,6 +50,9 @@ MIN_KEY_CHARACTERS = 32
 _MAX_PEERS = 256  # sockets kept open towards other engines; the least recently used is closed
 _TICK_MILLISECONDS = 200
 _GREETING_SECONDS = 10.0  # how long a hello waits for its connection
+_STRANGER_SECONDS = 60.0  # so long after one is told of in the log, no other is
+# What a client with another claim key comes to, and mostly one with none: it fails before it could be asked for its public key.
+_STRANGE = (zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC, zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
 
 
 class ClaimKeyError(ValueError):
@@ -120,6 +124,7 @@ class ClaimChannel:
         self._refused = refused
         self._arrived = arrived
         self._clock = clock
+        self._silent_until = float("-inf")
         self._outbox: queue.SimpleQueue[tuple[Address, ToOwner] | None] = queue.SimpleQueue()
         self._context: zmq.Context[Any] = zmq.Context()
         self._wake_to = self._context.socket(zmq.PAIR)
@@ -145,6 +150,7 @@ class ClaimChannel:
         self._server.curve_server = True
         self._server.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         self._server.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
+        self._handshakes = self._server.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
         self._server.bind(endpoint(self._bind))
         self._thread.start()
 
@@ -173,12 +179,14 @@ class ClaimChannel:
     def _run(self) -> None:
         self._poller.register(self._server, zmq.POLLIN)
         self._poller.register(self._wake_from, zmq.POLLIN)
+        self._poller.register(self._handshakes, zmq.POLLIN)
         running = True
         while running:
             try:
                 running = self._turn()
             except Exception:  # claims would be held for ever if this thread died of one message
                 log.exception("An error on the claim channel; going on")
+        self._server.disable_monitor()
         for socket in [*self._peers.values(), self._server, self._wake_from]:
             socket.close(linger=0)
 
@@ -191,6 +199,8 @@ class ClaimChannel:
                 return False
         if self._server in ready:
             self._serve()
+        if self._handshakes in ready and recv_monitor_message(self._handshakes)["value"] in _STRANGE:
+            self._on_stranger()
         for address, socket in list(self._peers.items()):
             if socket in ready:
                 self._receive(address, socket)
@@ -208,8 +218,8 @@ class ClaimChannel:
         try:
             answer = self._handle(decode_for_owner(body))
         except MalformedMessageError as error:
-            self._refused(RefuseReason.MALFORMED)
-            answer = Refuse(id=b"", reason=RefuseReason.MALFORMED, message=str(error)[:512])
+            self._refused(error.reason)
+            answer = Refuse(id=error.ask_id, reason=error.reason, message=str(error)[:512])
         if answer is not None:
             try:
                 self._server.send_multipart([reader, encode(answer)], zmq.NOBLOCK)
@@ -239,6 +249,11 @@ class ClaimChannel:
             if self._clock() < until:
                 self._greetings.append((until, address, hello))
             else:
+                log.warning(
+                    "No claim channel answers at %s:%d: nobody is there, or it has another claim key",
+                    address.host,
+                    address.port,
+                )
                 self._deliver(address, hello.id, None)
 
     def _try_send(self, address: Address, message: Hello | Ask | Release) -> bool:
@@ -291,7 +306,10 @@ class ClaimChannel:
 
     def _on_stranger(self) -> None:
         self._refused(RefuseReason.UNAUTHENTICATED)
-        log.warning("Refused a connection to the claim channel: its key is not this deployment's")
+        now = self._clock()
+        if now >= self._silent_until:
+            self._silent_until = now + _STRANGER_SECONDS
+            log.warning("Refused a connection to the claim channel: its key is not this deployment's")
 
 
 def endpoint(address: Address) -> str:

@@ -75,6 +75,9 @@ class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM 
             weight_version,
         )
         self._keys = derive_key_pair(os.environ.get("PDD_CLAIM_KEY"))
+        self.claim_address = Address(
+            self.side_channel_host, settings.claim.port + vllm_config.parallel_config.data_parallel_index
+        )
 
     def bind_kv_cache_manager(self, manager: KVCacheManager) -> None:
         """The engine's block pool exists: start to lend from it."""
@@ -98,7 +101,7 @@ class ClaimScheduler(NixlPullConnectorScheduler):  # type: ignore[misc]  # vLLM 
             lambda: getattr(self, "_registration_generation", 0),
             self._recorder,
         )
-        address = Address(self.side_channel_host, claim.port + self.vllm_config.parallel_config.data_parallel_index)
+        address = self.claim_address
         self._channel = ClaimChannel(
             address,
             self._keys,

@@ -5,6 +5,7 @@ A facade: it chooses the scheduler's and the worker's side by mechanism and forw
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,13 @@ from vllm.platforms import current_platform
 from pdd_connector import engine_hooks, metrics
 from pdd_connector.claim_scheduler import ClaimScheduler
 from pdd_connector.claims.params import Address
-from pdd_connector.kv_transfer_config.check import load_settings
+from pdd_connector.kv_transfer_config.check import LOADED_KEYS, load_settings
 from pdd_connector.nixl_agent import sleeping_progress_thread
 from pdd_connector.quarantine import Quarantine
 from pdd_connector.recorder import Recorder
 from pdd_connector.retain.scheduler import RetainScheduler
 from pdd_connector.settings import Mechanism
-from pdd_connector.side_channel import require_free
+from pdd_connector.side_channel import Served, require_free
 from pdd_connector.step_messages import PddWorkerMetadata
 from pdd_connector.version import require_supported_versions
 from pdd_connector.waiting import nap_instead_of_yielding
@@ -47,21 +48,28 @@ class PddConnector(NixlPullConnector):  # type: ignore[misc]  # vLLM ships no ty
             nap_instead_of_yielding()
         # Not NixlPullConnector's: it would make upstream's scheduler and worker, and with them a second NIXL agent.
         NixlBaseConnector.__init__(self, vllm_config, role, kv_cache_config)
-        settings = load_settings(vllm_config.kv_transfer_config.kv_connector_extra_config)
+        settings = load_settings({key: getattr(vllm_config.kv_transfer_config, key) for key in LOADED_KEYS})
         self._recorder = Recorder()
         claims = settings.mechanism is Mechanism.CLAIM
         if role == KVConnectorRole.SCHEDULER:
             scheduler = ClaimScheduler if claims else RetainScheduler
             self.connector_scheduler = scheduler(vllm_config, self.engine_id, kv_cache_config, settings, self._recorder)
-            side_channel = self.connector_scheduler.side_channel_host, self.connector_scheduler.side_channel_port
-            require_free(Address(*side_channel))
+            require_free(list(self._served(claims)))
             return
         with sleeping_progress_thread() if current_platform.is_cpu() else nullcontext():
             self.connector_worker = PddWorker(vllm_config, self.engine_id, kv_cache_config, settings)
 
+    def _served(self, claims: bool) -> Iterator[Served]:
+        scheduler = self.connector_scheduler
+        side_channel = Address(scheduler.side_channel_host, scheduler.side_channel_port)
+        yield Served("the NIXL side channel", side_channel, "`VLLM_NIXL_SIDE_CHANNEL_PORT`")
+        if claims:
+            yield Served("the claim channel", scheduler.claim_address, "`claim.port`")
+
     def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:
         super().bind_kv_cache_manager(kv_cache_manager)
-        self._quarantine = Quarantine(kv_cache_manager.block_pool, self._recorder)
+        longest = -(-kv_cache_manager.max_model_len // self.connector_scheduler.block_size)
+        self._quarantine = Quarantine(kv_cache_manager.block_pool, self._recorder, longest)
         if isinstance(self.connector_scheduler, ClaimScheduler):
             self.connector_scheduler.bind_kv_cache_manager(kv_cache_manager)
 
@@ -78,6 +86,7 @@ class PddConnector(NixlPullConnector):  # type: ignore[misc]  # vLLM ships no ty
 
     def take_events(self) -> Any:
         # vLLM calls this once at the end of each step's output, in the order of the steps: the only hook that does.
+        self._quarantine.require_room()
         if isinstance(self.connector_scheduler, ClaimScheduler):
             self.connector_scheduler.step_finished()
         return super().take_events()

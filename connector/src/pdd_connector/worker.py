@@ -230,7 +230,10 @@ class PddWorker(NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM ships no
             if not self._can_read(engine_id):
                 raise RuntimeError("its NIXL state is gone")
             if not connection.probes:
-                connection.probes = list(self._probe(engine_id))
+                for handle in self._probe(engine_id):
+                    connection.probes.append(
+                        handle
+                    )  # one at a time: where the next cannot be made, these are under way
             states = [self.nixl_wrapper.check_xfer_state(handle) for handle in connection.probes]
             if any(state not in ("DONE", "PROC") for state in states):
                 raise RuntimeError(f"the first read ended in state {states}")
@@ -247,8 +250,11 @@ class PddWorker(NixlPullConnectorWorker):  # type: ignore[misc]  # vLLM ships no
         return True
 
     def _drop(self, engine_id: str) -> None:
-        for handle in self._connections.pop(engine_id).probes:
-            self._try_release_xfer_handle("connect", handle)
+        under_way = [handle for handle in self._connections.pop(engine_id).probes if not self._ended(handle)]
+        if under_way:
+            # Under a name that is no request's: no blocks of ours wait for it, but the engine is in use until it ends.
+            name = f"first read {under_way[0]} of {engine_id}"
+            self._given_up[name] = _GivenUp(under_way, engine_id, time.monotonic() + STUCK_SECONDS)
 
     def _probe(self, engine_id: str) -> Iterable[int]:
         """Read the peer's null block into ours, from every rank that will be read from."""

@@ -93,13 +93,18 @@ def test_hello_ask_and_release_reach_the_owner(node: Make) -> None:
     assert [type(owner.seen.get(timeout=5)) for _ in range(3)] == [Hello, Ask, Release]
 
 
-def test_a_reader_with_another_key_is_not_served(node: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_with_another_key_is_not_served(
+    node: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("pdd_connector.channel._GREETING_SECONDS", 1.0)
     owner = node()
     stranger = node("another key of at least thirty-two characters")
     stranger.channel.send(owner.address, HELLO)
     assert stranger.arrival().answer is None
     assert owner.seen.empty()
+    assert owner.refused.get(timeout=5) is RefuseReason.UNAUTHENTICATED
+    assert caplog.text.count("its key is not this deployment's") == 1, "once a minute, however often it tries"
+    assert "another claim key" in caplog.text, "on the reader's side"
 
 
 def test_a_client_that_knows_the_public_key_but_not_the_secret_is_not_served(node: Make) -> None:
@@ -143,6 +148,10 @@ def member(node: Make) -> Iterator[tuple[Node, zmq.Socket[bytes]]]:
     context.destroy(linger=0)
 
 
+def refusal(reason: str) -> dict[str, object]:
+    return {"type": "refuse", "version": 1, "id": ID, "reason": reason, "message": ""}
+
+
 def test_malformed_messages_are_refused_and_the_owner_goes_on(member: tuple[Node, zmq.Socket[bytes]]) -> None:
     owner, client = member
     for body in (b"", b"\xc1\xc1", b"\x80", msgspec.msgpack.encode({"type": "ask"})):
@@ -150,6 +159,13 @@ def test_malformed_messages_are_refused_and_the_owner_goes_on(member: tuple[Node
         assert client.poll(5000)
         assert msgspec.msgpack.decode(client.recv())["reason"] == "Malformed"
         assert owner.refused.get(timeout=5) is RefuseReason.MALFORMED
+    client.send(msgspec.msgpack.encode({"type": "hello", "id": ID, "host": 7}))
+    assert client.poll(5000)
+    assert msgspec.msgpack.decode(client.recv()) | {"message": ""} == refusal("Malformed"), "whoever asked is told"
+    client.send(msgspec.msgpack.encode({"type": "greeting", "id": ID, "version": 2}))
+    assert client.poll(5000)
+    assert msgspec.msgpack.decode(client.recv()) | {"message": ""} == refusal("Version")
+    assert [owner.refused.get(timeout=5) for _ in range(2)] == [RefuseReason.MALFORMED, RefuseReason.VERSION]
     client.send_multipart([b"", b"", b""])
     assert owner.refused.get(timeout=5) is RefuseReason.MALFORMED
     client.send(msgspec.msgpack.encode(ASK))

@@ -67,7 +67,7 @@ def test_built_pairs_are_accepted(mechanism: Mechanism, direction: Direction, pl
     decode = build_kv_transfer_config(pair, Role.DECODE, claim_port=6601)
     facts = EngineFacts(platform=platform, fabric=Fabric.TCP)
     assert check_pair(prefill, decode, router_ttl_seconds=450, prefill_facts=facts, decode_facts=facts) == []
-    assert load_settings(prefill[EXTRA]) == pair.settings
+    assert load_settings(prefill) == pair.settings
 
 
 def test_built_configuration() -> None:
@@ -282,10 +282,30 @@ def test_unequal_tensor_parallel_within_the_heads_is_accepted() -> None:
 
 
 def test_running_engine_with_upstream_keys_left_out_is_refused() -> None:
-    extra = _pair()[0][EXTRA]
-    del extra["bidirectional_kv_xfer"]
+    config = _pair()[0]
+    del config[EXTRA]["bidirectional_kv_xfer"]
     with pytest.raises(SettingsError, match="bidirectional_kv_xfer` must be true"):
-        load_settings(extra)
+        load_settings(config)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"kv_role": "kv_both"}, "kv_role"),
+        ({"enable_permute_local_kv": True}, "enable_permute_local_kv"),
+        ({"kv_load_failure_policy": "fail"}, "kv_load_failure_policy"),
+    ],
+)
+def test_running_engine_is_refused_for_what_the_checker_refuses(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(SettingsError, match=f"`{field}` must be"):
+        load_settings(_pair()[0] | change)
+
+
+def test_running_engine_is_refused_for_upstream_keys_of_another_type() -> None:
+    config = _pair()[0]
+    config[EXTRA]["num_threads"] = "four"
+    with pytest.raises(SettingsError, match="num_threads` must be an integer"):
+        load_settings(config)
 
 
 def test_command_line_builds_and_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

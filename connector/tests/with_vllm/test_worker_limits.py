@@ -4,6 +4,7 @@ The real worker class without an agent: what NIXL and the base worker report is 
 """
 
 import queue
+from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
@@ -231,3 +232,44 @@ def test_an_engine_under_its_first_read_is_kept(bench: Bench) -> None:
     bench.worker._connections["e"] = _Connection(None, bench.now + 30, [9])
     bench.worker._cleanup_remote_engine("e")
     assert bench.cleaned == []
+
+
+def connected(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handshake with engine e is done."""
+    handshake: Future[None] = Future()
+    handshake.set_result(None)
+    monkeypatch.setattr(PddWorker, "_ensure_handshake", lambda *_: handshake)
+    bench.worker._remote_agents["e"] = {}
+    bench.agent.states[9] = "PROC"
+    bench.worker._connect(order(), "boot")
+
+
+def test_a_first_read_that_is_too_slow_keeps_its_engine_until_it_ends(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PddWorker, "_probe", lambda *_: [9])
+    connected(bench, monkeypatch)
+    bench.now += 30
+    bench.worker.get_transfer_results()
+    assert bench.report().not_connected == {"e"}
+    bench.worker._cleanup_remote_engine("e")
+    assert bench.cleaned == [] and bench.agent.released == []
+    bench.agent.states[9] = "DONE"
+    bench.worker.get_transfer_results()
+    bench.worker._cleanup_remote_engine("e")
+    assert (bench.cleaned, bench.agent.released) == (["e"], [9])
+
+
+def test_first_reads_that_began_before_one_could_not_are_given_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probe(*_: object) -> Iterator[int]:
+        yield 9
+        raise RuntimeError("the second rank's cannot be made")
+
+    monkeypatch.setattr(PddWorker, "_probe", probe)
+    connected(bench, monkeypatch)
+    bench.agent.states[9] = "DONE"
+    bench.worker.get_transfer_results()
+    assert bench.report().not_connected == {"e"}
+    assert bench.agent.released == [9]

@@ -45,7 +45,7 @@ async def test_late_answer_is_computed_and_its_grant_let_go(start: Any, introduc
     await d.inside.core.pulse.wait_until(lambda: d.inside.held_blocks == 0)
 
 
-@pytest.mark.parametrize("reason", [Reason.STOPPING, Reason.ASLEEP, Reason.OWNER_FULL, Reason.TOO_LARGE])
+@pytest.mark.parametrize("reason", [Reason.STOPPING, Reason.ASLEEP, Reason.OWNER_FULL])
 async def test_refused(start: Any, introduce: Any, reason: Reason) -> None:
     p, d = await pair(start, introduce)
     d.inside.script(RefuseClaim(reason))

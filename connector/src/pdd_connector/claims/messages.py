@@ -35,7 +35,6 @@ class RefuseReason(StrEnum):
     STOPPING = "Stopping"
     ASLEEP = "Asleep"
     UNAUTHENTICATED = "Unauthenticated"
-    TOO_LARGE = "TooLarge"
     MALFORMED = "Malformed"
 
 
@@ -104,13 +103,34 @@ class Release(_Message, tag="release", frozen=True, kw_only=True):
 ToOwner = Hello | Ask | Release
 ToReader = Welcome | Grant | Refuse
 
+
+class _Head(msgspec.Struct):
+    """What a message of any version begins with."""
+
+    id: AskId = b""
+    version: int = PROTOCOL_VERSION
+
+
+def _head_of(data: bytes) -> _Head:
+    try:
+        return msgspec.msgpack.decode(data, type=_Head)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _Head()
+
+
 _encoder = msgspec.msgpack.Encoder()
 _to_owner: msgspec.msgpack.Decoder[ToOwner] = msgspec.msgpack.Decoder(ToOwner)
 _to_reader: msgspec.msgpack.Decoder[ToReader] = msgspec.msgpack.Decoder(ToReader)
 
 
 class MalformedMessageError(ValueError):
-    """Bytes on the claim channel that are no message of this protocol."""
+    """Bytes on the claim channel that are no message of this protocol. `ask_id`: of the message, as far as it can be told; `reason`: Malformed, or
+    Version for a message of another one."""
+
+    def __init__(self, text: str, ask_id: bytes = b"", reason: RefuseReason = RefuseReason.MALFORMED) -> None:
+        super().__init__(text)
+        self.ask_id = ask_id
+        self.reason = reason
 
 
 def encode(message: ToOwner | ToReader) -> bytes:
@@ -123,7 +143,11 @@ def decode_for_owner(data: bytes) -> ToOwner:
     try:
         return _to_owner.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedMessageError(str(error)) from error
+        head = _head_of(data)
+        if head.version != PROTOCOL_VERSION:
+            text = f"`version` must be {PROTOCOL_VERSION}"
+            raise MalformedMessageError(text, head.id, RefuseReason.VERSION) from error
+        raise MalformedMessageError(str(error), head.id) from error
 
 
 def decode_for_reader(data: bytes) -> ToReader:

@@ -60,13 +60,19 @@ def check_kv_transfer_config(config: Mapping[str, Any], facts: EngineFacts | Non
     return problems
 
 
-def load_settings(extra: Mapping[str, Any]) -> ConnectorSettings:
-    """The settings in a running engine's `kv_connector_extra_config`.
+LOADED_KEYS: Final = ("kv_role", "kv_load_failure_policy", "enable_permute_local_kv", EXTRA_CONFIG)
+"""Of `--kv-transfer-config`, what `load_settings` looks at: the rest vLLM has read, or filled in itself."""
+
+
+def load_settings(config: Mapping[str, Any]) -> ConnectorSettings:
+    """The settings that an engine starts with, from its `LOADED_KEYS`.
 
     Raises `SettingsError` also where upstream's keys, which the base class reads, say anything else.
     """
+    extra, facts = extra_of(config), EngineFacts()
     settings = parse_settings(extra)
-    problems = list(_check_upstream_agrees(extra, settings))
+    agree = (*_check_upstream_agrees(extra, settings), *_check_upstream_types(extra))
+    problems = [*_check_role(config, facts), *_check_policy(config, facts), *agree]
     if problems:
         raise SettingsError(problems)
     return settings

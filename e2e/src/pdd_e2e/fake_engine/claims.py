@@ -38,7 +38,6 @@ class Reason(StrEnum):
     STOPPING = "Stopping"
     ASLEEP = "Asleep"
     UNAUTHENTICATED = "Unauthenticated"
-    TOO_LARGE = "TooLarge"
     MALFORMED = "Malformed"
     TIMEOUT = "Timeout"
     TRANSFER = "Transfer"

@@ -38,7 +38,6 @@ REFUSALS: Final = {
     "Stopping": "the engines that hold the history are stopping",
     "Asleep": "the engines that hold the history sleep",
     "Unauthenticated": "engines have different claim keys: delete the pods whose Secret was made anew",
-    "TooLarge": "a question named more blocks than may be asked for at once",
     "Malformed": "an engine or the router sent something malformed: all must be of one release",
     "Cap": "decode keeps as much as it may: raise `spec.kvTransfer.retain.maxPercentOfBlocks` or lower `.decoderBlocksTTLSeconds`",
     "Replayed": "a handle came a second time: the router must be of the operator's release",

@@ -126,7 +126,6 @@ def test_engines_that_were_not_ready_when_they_were_read_are_not_unreachable() -
         "Stopping",
         "Asleep",
         "Unauthenticated",
-        "TooLarge",
         "Malformed",
         "New",
     ],
