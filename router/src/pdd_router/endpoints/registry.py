@@ -232,7 +232,8 @@ class Registry:
         if state is None or not state.breaker.admits:
             raise NotAdmittedError
         use = Use(state.breaker, state.breaker.begin())
-        self._count_use(state)
+        self._uses += 1
+        state.last_used = self._uses
         state.in_flight += 1
         state.in_flight_tokens += tokens
         try:
@@ -252,7 +253,6 @@ class Registry:
         if state is None:
             yield
             return
-        self._count_use(state)
         state.expected += 1
         state.in_flight_tokens += tokens
         try:
@@ -260,7 +260,3 @@ class Registry:
         finally:
             state.expected -= 1
             state.in_flight_tokens -= tokens
-
-    def _count_use(self, state: EngineState) -> None:
-        self._uses += 1
-        state.last_used = self._uses
