@@ -167,3 +167,17 @@ def test_the_notes_name_three_commands_that_fit_the_release(chart: Chart) -> Non
     assert all("--namespace agents" in command for command in commands[1:])
     sample = commands[1].split("--filename ")[1]
     assert (FOLDER.parents[1] / sample).is_file()
+
+
+def test_the_guide_names_every_right(chart: Chart) -> None:
+    """Those in the namespaces that are watched by their file, those on the lease in words."""
+    guide = (FOLDER.parents[1] / "docs" / "install.md").read_text(encoding="utf-8")
+    (paragraph,) = (text for text in guide.split("\n\n") if text.startswith("What the operator may do"))
+    rules = role_of(chart.objects())
+    assert "_rules.tpl" in paragraph and len(rules) == 2
+    for word in {text for rule in rules for key in ("apiGroups", "resources", "verbs") for text in rule[key]}:
+        assert word in paragraph
+    (rbac,) = (
+        line for line in (FOLDER / "values.yaml").read_text(encoding="utf-8").splitlines() if "_rules.tpl" in line
+    )
+    assert "leases (create, get, update)" in rbac
