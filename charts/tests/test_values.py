@@ -37,6 +37,11 @@ def test_a_default_that_says_nothing_needs_a_schema(default: str) -> None:
         values_reference.schema_of(keys)
 
 
+def test_a_kind_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(values_reference.ValuesError, match="is must be one of name"):
+        values_reference.parse('# Said.\n# @schema {is: nam}\nkey: ""\n')
+
+
 def objects_of(schema: Any) -> list[dict[str, Any]]:
     if isinstance(schema, list):
         return [found for part in schema for found in objects_of(part)]
@@ -72,6 +77,9 @@ def test_every_object_says_what_it_takes() -> None:
         ("securityContext.runAsUser=0", "runAsUser"),
         ("watchNamespaces={Agents}", "watchNamespaces"),
         ("leaderElection.leaseDurationSeconds=0", "leaseDurationSeconds"),
+        ("images.pullSecrets={My_Secret}", "pullSecrets"),
+        ("priorityClassName=High", "priorityClassName"),
+        ("serviceAccount.name=-operator", "serviceAccount/name"),
     ],
 )
 def test_lint_and_template_refuse_what_the_schema_does_not_know(chart: Chart, setting: str, says: str) -> None:

@@ -1,8 +1,8 @@
 """values.yaml is the source: its comments become values.schema.json and the table in the chart's README.
 
 ``values_reference.py`` writes both, ``--check`` fails where they differ. A comment directly above a key describes it; a line
-``# @schema {…}`` in it adds to the JSON schema that follows from the default. Every object is closed
-(``additionalProperties: false``) unless a ``@schema`` says what its own keys may be.
+``# @schema {…}`` in it adds to the JSON schema that follows from the default; ``is: KIND`` in it stands for one of ``KINDS``. Every object
+is closed (``additionalProperties: false``) unless a ``@schema`` says what its own keys may be.
 """
 
 from __future__ import annotations
@@ -19,6 +19,12 @@ import yaml
 CHART = Path(__file__).parents[1] / "pdd-operator"
 _MARK = "# @schema "
 _BEGIN, _END = "<!-- values: made from values.yaml by `make sync-crds` -->", "<!-- end of values -->"
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+# Everything may be empty here; `minLength: 1` beside `is` forbids that.
+KINDS: dict[str, dict[str, Any]] = {
+    "name": {"maxLength": 253, "pattern": rf"^({_LABEL}(\.{_LABEL})*)?$"},
+}
+"""Forms that Kubernetes or a registry asks for, by what a ``@schema`` calls them."""
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object"}
 
 
@@ -69,10 +75,23 @@ def _comment(lines: list[str], line: int, column: int) -> tuple[str, dict[str, A
         line -= 1
         comment = lines[line].strip()
         if comment.startswith(_MARK):
-            extra = yaml.safe_load(comment.removeprefix(_MARK)) | extra
+            extra = _spelt(yaml.safe_load(comment.removeprefix(_MARK))) | extra
         else:
             words.insert(0, comment.removeprefix("#").strip())
     return " ".join(words), extra
+
+
+def _spelt(schema: Any) -> Any:
+    """``schema`` with kinds in full. Raises ValuesError."""
+    if isinstance(schema, list):
+        return [_spelt(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kind = schema.get("is")
+    if kind is not None and kind not in KINDS:
+        raise ValuesError(f"@schema: is must be one of {', '.join(KINDS)}, not {kind}")
+    own = {name: _spelt(part) for name, part in schema.items() if name != "is"}
+    return (KINDS[kind] if kind else {}) | own
 
 
 def schema_of(keys: tuple[Key, ...]) -> dict[str, Any]:

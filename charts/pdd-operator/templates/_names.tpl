@@ -24,8 +24,8 @@
 
 {{- /* Labels that selectors use; they never change within a release. */ -}}
 {{- define "pdd-operator.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "pdd-operator.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "pdd-operator.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
