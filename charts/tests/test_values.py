@@ -57,7 +57,7 @@ def test_every_object_says_what_it_takes() -> None:
     for schema in found:
         assert "additionalProperties" in schema or schema is SCHEMA["properties"]["global"]
     ours = [schema for schema in found if "properties" in schema]
-    assert all(schema["additionalProperties"] is False for schema in ours if "required" not in schema)
+    assert all(schema["additionalProperties"] is False for schema in ours)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,53 @@ def test_lint_and_template_refuse_what_the_schema_does_not_know(chart: Chart, se
         with pytest.raises(HelmError) as refused:
             chart.run(*command, "--set", setting)
         assert says in str(refused.value)
+
+
+def paths_of(keys: tuple[values_reference.Key, ...]) -> list[tuple[str, ...]]:
+    return [path for key in keys for path in (key.path, *paths_of(key.children))]
+
+
+def test_every_key_may_be_null_or_is_required() -> None:
+    """Helm takes a key that is null out of the defaults: the schema sees that it is missing."""
+    paths = paths_of(values_reference.parse((FOLDER / "values.yaml").read_text(encoding="utf-8")))
+    assert len(paths) > 80
+    nullable = set()
+    for *parents, name in paths:
+        schema = SCHEMA
+        for parent in parents:
+            schema = schema["properties"][parent]
+        if "null" in schema["properties"][name]["type"]:
+            nullable.add(name)
+        assert (name in schema.get("required", [])) is (name not in nullable)
+    assert nullable == {"runAsUser", "runAsGroup"}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "images",
+        "images.operator",
+        "images.router",
+        "images.engine.gpu",
+        "images.operator.repository",
+        "crds",
+        "crds.enabled",
+        "rbac",
+        "securityContext",
+        "watchNamespaces",
+        "serviceAccount",
+        "leaderElection",
+        "monitoring.podMonitor",
+        "networkPolicy.apiServerPorts",
+        "replicas",
+        "extraEnv",
+    ],
+)
+def test_null_is_refused_by_name(chart: Chart, key: str) -> None:
+    for command in (("lint", str(FOLDER)), ("template", "pdd", str(FOLDER))):
+        with pytest.raises(HelmError) as refused:
+            chart.run(*command, "--set", f"{key}=null")
+        assert f"missing property '{key.rpartition('.')[2]}'" in str(refused.value)
 
 
 def test_lint_finds_nothing_with_any_values_file(chart: Chart) -> None:

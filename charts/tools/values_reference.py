@@ -2,7 +2,8 @@
 
 ``values_reference.py`` writes both, ``--check`` fails where they differ. A comment directly above a key describes it; a line
 ``# @schema {…}`` in it adds to the JSON schema that follows from the default; ``is: KIND`` in it stands for one of ``KINDS``. Every object
-is closed (``additionalProperties: false``) unless a ``@schema`` says what its own keys may be.
+is closed (``additionalProperties: false``) unless a ``@schema`` says what its own keys may be, and every key of ours is required unless it
+may be null.
 """
 
 from __future__ import annotations
@@ -105,12 +106,15 @@ def schema_of(keys: tuple[Key, ...]) -> dict[str, Any]:
 
 def _object(keys: tuple[Key, ...]) -> dict[str, Any]:
     properties = {key.path[-1]: _schema(key) for key in keys}
+    needed = [name for name, schema in properties.items() if "null" not in schema["type"]]
     if keys and len(keys[0].path) == 1:
         properties["global"] = {
             "type": "object",
             "description": "What Helm hands to every chart of a release. Not used.",
         }
-    return {"type": "object", "additionalProperties": False, "properties": properties}
+    # Helm takes away a default that a user sets to null, before it asks the schema: what is missing was null.
+    required = {"required": needed} if needed else {}
+    return {"type": "object", "additionalProperties": False, **required, "properties": properties}
 
 
 def _schema(key: Key) -> dict[str, Any]:
