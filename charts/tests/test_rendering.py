@@ -124,6 +124,26 @@ def test_an_account_from_elsewhere_needs_a_name(chart: Chart) -> None:
         chart.text("--set", "serviceAccount.create=false")
 
 
+def test_a_registry_before_a_registry_is_refused(chart: Chart) -> None:
+    with pytest.raises(HelmError, match=r"pdd-router names a registry, and there is other\.example"):
+        chart.text(
+            "--set",
+            "images.registry=other.example",
+            "--set",
+            "images.router.repository=registry.example:5000/pdd-router",
+        )
+
+
+@pytest.mark.parametrize("cut", ["a" * 50 + "-bc", "a" * 49 + "--bc", "a" * 48 + "---bc"])
+def test_a_name_that_is_cut_does_not_end_in_a_hyphen(chart: Chart, cut: str) -> None:
+    objects = chart.objects("--set", f"fullnameOverride={cut}", "--set", "crds.enabled=false")
+    assert one(objects, "Deployment")["metadata"]["name"] == cut[: cut.index("-")]
+    long = "b" * 55 + "-" * 6 + "cd"
+    labels = one(chart.objects("--set", f"nameOverride={long}"), "Deployment")["spec"]["selector"]["matchLabels"]
+    assert labels["app.kubernetes.io/name"] == long
+    assert all(not name.endswith("-") for item in objects for name in [item["metadata"]["name"]])
+
+
 def test_an_engine_image_needs_a_tag(chart: Chart) -> None:
     with pytest.raises(HelmError, match="must have a tag or a digest"):
         chart.text("--set", "images.engine.neuron.repository=vllm-neuron")

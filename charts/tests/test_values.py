@@ -1,13 +1,14 @@
 """values.yaml, its schema and the README's table are one, and nothing unknown or out of bounds passes."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import values_reference
 import yaml
-from chart import FOLDER, Chart, HelmError
+from chart import FOLDER, Chart, HelmError, environment
 
 SCHEMA = json.loads((FOLDER / "values.schema.json").read_text(encoding="utf-8"))
 
@@ -77,6 +78,30 @@ def test_every_object_says_what_it_takes() -> None:
         ("securityContext.runAsUser=0", "runAsUser"),
         ("watchNamespaces={Agents}", "watchNamespaces"),
         ("leaderElection.leaseDurationSeconds=0", "leaseDurationSeconds"),
+        ("images.registry=http://foo/", "images/registry"),
+        ("images.registry=foo/Bar", "images/registry"),
+        ("images.engineRegistry=foo:port", "images/engineRegistry"),
+        ("images.operator.registry=foo//bar", "images/operator/registry"),
+        ("images.operator.repository=PDServe/operator", "images/operator/repository"),
+        ("images.router.repository=pdserve/pdd-router:0.1.0", "images/router/repository"),
+        ("images.engine.gpu.repository=vllm@sha256:00", "images/engine/gpu/repository"),
+        ("images.connector.repository=pdserve/", "images/connector/repository"),
+        ("images.connector.repository=", "images/connector/repository"),
+        ("images.operator.tag=-abc", "images/operator/tag"),
+        ("images.engine.cpu.tag=0.32.0+cpu", "images/engine/cpu/tag"),
+        ("extraEnv[0].name=MY VARIABLE", "extraEnv/0/name"),
+        ("extraEnv[0].name=1A", "extraEnv/0/name"),
+        ("extraEnv[0].name=PDD_OPERATOR_WORKERS", "extraEnv/0/name"),
+        ("extraEnv[0].name=PDD_OPERATOR_IMAGE_ENGINE_NEURON", "extraEnv/0/name"),
+        ("commonLabels.a b=c", "commonLabels"),
+        ("commonLabels.-team=c", "commonLabels"),
+        ("commonLabels.example\\.com/a/b=c", "commonLabels"),
+        ("commonLabels.team=of two", "commonLabels/team"),
+        ("commonLabels.team=-a", "commonLabels/team"),
+        ("podLabels.team=a/b", "podLabels/team"),
+        ("nodeSelector.zone=a b", "nodeSelector/zone"),
+        ("podAnnotations.a b=c", "podAnnotations"),
+        ("monitoring.podMonitor.labels.release=a:b", "labels/release"),
         ("images.pullSecrets={My_Secret}", "pullSecrets"),
         ("priorityClassName=High", "priorityClassName"),
         ("serviceAccount.name=-operator", "serviceAccount/name"),
@@ -87,6 +112,30 @@ def test_lint_and_template_refuse_what_the_schema_does_not_know(chart: Chart, se
         with pytest.raises(HelmError) as refused:
             chart.run(*command, "--set", setting)
         assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["images.registry=REGISTRY"],
+        ["images.registry=123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/", "images.engineRegistry=[::1]:5000"],
+        ["images.registry=localhost:5000", "images.operator.tag=_a-B.c", "images.router.repository=a/b__c/d--e"],
+        ["images.operator.repository=registry.example:5000/pdd-operator"],
+        ["extraEnv[0].name=PDD_OPERATOR_SAMPLE_SECONDS", "extraEnv[1].name=https_proxy", "extraEnv[2].name=a.b-c"],
+        ["commonLabels.example\\.com/Team_a=", "podLabels.team=Of_two.B", "podAnnotations.example\\.com/a=any: thing"],
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_what_a_cluster_takes_is_not_refused(chart: Chart, settings: list[str]) -> None:
+    assert chart.objects(*(part for setting in settings for part in ("--set-string", setting)))
+
+
+def test_no_variable_that_the_chart_sets_can_be_set_beside_it(chart: Chart) -> None:
+    platforms = [part for name in ("neuron", "cpu") for part in ("--set", f"images.engine.{name}.repository=x")]
+    tags = [part for name in ("neuron", "cpu") for part in ("--set-string", f"images.engine.{name}.tag=1")]
+    (pattern,) = SCHEMA["properties"]["extraEnv"]["items"]["properties"]["name"]["not"].values()
+    for name in environment(chart.objects(*platforms, *tags)):
+        assert re.search(pattern, name), name
 
 
 def paths_of(keys: tuple[values_reference.Key, ...]) -> list[tuple[str, ...]]:

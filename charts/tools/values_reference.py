@@ -20,10 +20,26 @@ import yaml
 CHART = Path(__file__).parents[1] / "pdd-operator"
 _MARK = "# @schema "
 _BEGIN, _END = "<!-- values: made from values.yaml by `make sync-crds` -->", "<!-- end of values -->"
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-# Everything may be empty here; `minLength: 1` beside `is` forbids that.
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_NAME = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+_HOST = r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:[0-9]+)?"
+_FOLDER = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_VALUE = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_KEY = rf"^({_DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$"
+# Everything but keys and a variable may be empty here; `minLength: 1` beside `is` forbids that.
 KINDS: dict[str, dict[str, Any]] = {
-    "name": {"maxLength": 253, "pattern": rf"^({_LABEL}(\.{_LABEL})*)?$"},
+    "name": {"maxLength": 253, "pattern": rf"^({_DNS_NAME})?$"},
+    "registry": {"pattern": rf"^({_HOST}(/{_FOLDER})*/?)?$"},
+    # It may begin with a registry, in small letters, where no other is given.
+    "repository": {"pattern": rf"^(({_DNS_NAME}(:[0-9]+)?/)?{_FOLDER}(/{_FOLDER})*)?$"},
+    "tag": {"not": {"const": "latest"}, "pattern": "^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$"},
+    "digest": {"pattern": "^(sha256:[0-9a-f]{64})?$"},
+    "labels": {
+        "patternProperties": {_KEY: {"type": "string", "maxLength": 63, "pattern": f"^({_VALUE})?$"}},
+        "additionalProperties": False,
+    },
+    "annotations": {"patternProperties": {_KEY: {"type": "string"}}, "additionalProperties": False},
+    "variable": {"type": "string", "pattern": "^[-._A-Za-z][-._A-Za-z0-9]*$"},
 }
 """Forms that Kubernetes or a registry asks for, by what a ``@schema`` calls them."""
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object"}
