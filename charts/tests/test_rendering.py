@@ -7,7 +7,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from chart import FOLDER, KUBERNETES, Chart, HelmError, one
+from chart import FOLDER, KUBERNETES, Chart, HelmError, environment, one
 from manifest_checks import problems
 from syrupy.assertion import SnapshotAssertion
 
@@ -124,6 +124,26 @@ def test_an_account_from_elsewhere_needs_a_name(chart: Chart) -> None:
         chart.text("--set", "serviceAccount.create=false")
 
 
+def test_a_registry_before_a_registry_is_refused(chart: Chart) -> None:
+    with pytest.raises(HelmError, match=r"pdd-router names a registry, and there is other\.example"):
+        chart.text(
+            "--set",
+            "images.registry=other.example",
+            "--set",
+            "images.router.repository=registry.example:5000/pdd-router",
+        )
+
+
+@pytest.mark.parametrize("cut", ["a" * 50 + "-bc", "a" * 49 + "--bc", "a" * 48 + "---bc"])
+def test_a_name_that_is_cut_does_not_end_in_a_hyphen(chart: Chart, cut: str) -> None:
+    objects = chart.objects("--set", f"fullnameOverride={cut}", "--set", "crds.enabled=false")
+    assert one(objects, "Deployment")["metadata"]["name"] == cut[: cut.index("-")]
+    long = "b" * 55 + "-" * 6 + "cd"
+    labels = one(chart.objects("--set", f"nameOverride={long}"), "Deployment")["spec"]["selector"]["matchLabels"]
+    assert labels["app.kubernetes.io/name"] == long
+    assert all(not name.endswith("-") for item in objects for name in [item["metadata"]["name"]])
+
+
 def test_an_engine_image_needs_a_tag(chart: Chart) -> None:
     with pytest.raises(HelmError, match="must have a tag or a digest"):
         chart.text("--set", "images.engine.neuron.repository=vllm-neuron")
@@ -132,6 +152,66 @@ def test_an_engine_image_needs_a_tag(chart: Chart) -> None:
 def test_an_old_cluster_is_refused(chart: Chart) -> None:
     with pytest.raises(HelmError, match="kubeVersion"):
         chart.text("--kube-version", "1.30.0")
+
+
+ODD = {  # names that YAML takes for something else where nobody quotes them
+    "a number": ("123", "456"),
+    "a boolean": ("true", "no"),
+    "a float": ("1e3", "0x1f"),
+    "nothing": ("null", "y"),
+}
+NAMED = ["nameOverride", "fullnameOverride", "serviceAccount.name", "priorityClassName"]
+ALL_ON = ["monitoring.podMonitor.enabled", "monitoring.serviceMonitor.enabled", "networkPolicy.enabled"]
+
+
+@pytest.mark.parametrize("scope", ["cluster", "namespaces"])
+@pytest.mark.parametrize("odd", ODD)
+def test_a_name_that_looks_like_something_else_stays_a_name(chart: Chart, odd: str, scope: str) -> None:
+    release, namespace = ODD[odd]
+    names = {**dict.fromkeys(NAMED, release), "images.pullSecrets[0]": release, "podLabels.own": release}
+    if scope == "namespaces":
+        names["watchNamespaces[0]"] = namespace
+    strings = [part for key, value in names.items() for part in ("--set-string", f"{key}={value}")]
+    switches = [part for key in ALL_ON for part in ("--set", f"{key}=true")]
+    objects = chart.objects(*strings, *switches, release=release, namespace=namespace)
+    objects = [item for item in objects if item["kind"] != "CustomResourceDefinition"]
+    kinds = {item["kind"] for item in objects}
+    assert kinds >= {"PodMonitor", "ServiceMonitor", "NetworkPolicy", "PodDisruptionBudget", "Role", "RoleBinding"}
+    for item in objects:
+        if not item["apiVersion"].startswith(FOREIGN_GROUPS):
+            kubernetes_validate.validate(item, KUBERNETES, strict=True)
+        assert all(type(value) is str for value in names_of(item)), item
+    assert problems(objects) == []
+    settings = environment(objects)
+    assert settings["PDD_OPERATOR_POD_LABELS"] == (
+        f"app.kubernetes.io/component=operator,app.kubernetes.io/instance={release},app.kubernetes.io/name={release}"
+    )
+    assert settings["PDD_OPERATOR_LEASE_NAME"] == release
+
+
+@pytest.mark.parametrize("release", ["123", "true"])
+def test_a_release_of_such_a_name_needs_no_overrides(chart: Chart, release: str) -> None:
+    objects = chart.objects("--set", "crds.enabled=false", release=release, namespace="2024-01-01")
+    assert f"instance={release}," in environment(objects)["PDD_OPERATOR_POD_LABELS"]
+    assert all(type(value) is str for item in objects for value in names_of(item))
+
+
+def names_of(value: Any) -> list[Any]:
+    """What stands where Kubernetes wants a name, or the key or value of a label."""
+    if isinstance(value, list):
+        return [found for part in value for found in names_of(part)]
+    if not isinstance(value, dict):
+        return []
+    own = [
+        part for key, part in value.items() if key in ("name", "namespace", "serviceAccountName", "priorityClassName")
+    ]
+    for key in ("labels", "matchLabels"):
+        if isinstance(value.get(key), dict):
+            own += [part for pair in value[key].items() for part in pair]
+    own += value.get("resourceNames") or []
+    return [part for part in own if not isinstance(part, dict)] + [
+        found for part in value.values() for found in names_of(part)
+    ]
 
 
 def test_two_releases_of_one_name_do_not_meet(chart: Chart) -> None:
@@ -167,3 +247,17 @@ def test_the_notes_name_three_commands_that_fit_the_release(chart: Chart) -> Non
     assert all("--namespace agents" in command for command in commands[1:])
     sample = commands[1].split("--filename ")[1]
     assert (FOLDER.parents[1] / sample).is_file()
+
+
+def test_the_guide_names_every_right(chart: Chart) -> None:
+    """Those in the namespaces that are watched by their file, those on the lease in words."""
+    guide = (FOLDER.parents[1] / "docs" / "install.md").read_text(encoding="utf-8")
+    (paragraph,) = (text for text in guide.split("\n\n") if text.startswith("What the operator may do"))
+    rules = role_of(chart.objects())
+    assert "_rules.tpl" in paragraph and len(rules) == 2
+    for word in {text for rule in rules for key in ("apiGroups", "resources", "verbs") for text in rule[key]}:
+        assert word in paragraph
+    (rbac,) = (
+        line for line in (FOLDER / "values.yaml").read_text(encoding="utf-8").splitlines() if "_rules.tpl" in line
+    )
+    assert "leases (create, get, update)" in rbac

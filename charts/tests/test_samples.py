@@ -40,6 +40,22 @@ def test_a_misspelt_field_in_it_is_refused(path: Path) -> None:
         parse_deployment(wrong)
 
 
+def test_the_smallest_says_what_it_asks_for(chart: Chart) -> None:
+    (path,) = (sample for sample in SAMPLES if sample.stem == "cpu-sockets")
+    settings = Settings.from_environment(environment(chart.objects()))
+    manifests = render(parse_deployment(loaded(path)), settings.render, ClusterFacts(), Replicas(1, 1)).manifests
+    asked = [
+        container["resources"]["requests"]
+        for item in manifests
+        if item["kind"] in ("StatefulSet", "Deployment")
+        for container in item["spec"]["template"]["spec"]["containers"]
+    ]
+    assert len(asked) == 3, "two engines and a router, one of each"
+    cpus = sum(int(each["cpu"][:-1]) / 1000 if each["cpu"].endswith("m") else int(each["cpu"]) for each in asked)
+    gib = sum(int(each["memory"].removesuffix("Gi")) for each in asked)
+    assert f"Asks for {cpus:g} CPUs and {gib} GiB in all" in path.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("path", sorted((Chart(Path()).folder / "ci").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_operator_takes_the_environment_that_the_chart_gives(chart: Chart, path: Path) -> None:
     settings = Settings.from_environment(environment(chart.objects("--values", str(path))))

@@ -1,8 +1,9 @@
 """values.yaml is the source: its comments become values.schema.json and the table in the chart's README.
 
 ``values_reference.py`` writes both, ``--check`` fails where they differ. A comment directly above a key describes it; a line
-``# @schema {…}`` in it adds to the JSON schema that follows from the default. Every object is closed
-(``additionalProperties: false``) unless a ``@schema`` says what its own keys may be.
+``# @schema {…}`` in it adds to the JSON schema that follows from the default; ``is: KIND`` in it stands for one of ``KINDS``. Every object
+is closed (``additionalProperties: false``) unless a ``@schema`` says what its own keys may be, and every key of ours is required unless it
+may be null.
 """
 
 from __future__ import annotations
@@ -19,6 +20,28 @@ import yaml
 CHART = Path(__file__).parents[1] / "pdd-operator"
 _MARK = "# @schema "
 _BEGIN, _END = "<!-- values: made from values.yaml by `make sync-crds` -->", "<!-- end of values -->"
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_NAME = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+_HOST = r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:[0-9]+)?"
+_FOLDER = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_VALUE = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_KEY = rf"^({_DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$"
+# Everything but keys and a variable may be empty here; `minLength: 1` beside `is` forbids that.
+KINDS: dict[str, dict[str, Any]] = {
+    "name": {"maxLength": 253, "pattern": rf"^({_DNS_NAME})?$"},
+    "registry": {"pattern": rf"^({_HOST}(/{_FOLDER})*/?)?$"},
+    # It may begin with a registry, in small letters, where no other is given.
+    "repository": {"pattern": rf"^(({_DNS_NAME}(:[0-9]+)?/)?{_FOLDER}(/{_FOLDER})*)?$"},
+    "tag": {"not": {"const": "latest"}, "pattern": "^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$"},
+    "digest": {"pattern": "^(sha256:[0-9a-f]{64})?$"},
+    "labels": {
+        "patternProperties": {_KEY: {"type": "string", "maxLength": 63, "pattern": f"^({_VALUE})?$"}},
+        "additionalProperties": False,
+    },
+    "annotations": {"patternProperties": {_KEY: {"type": "string"}}, "additionalProperties": False},
+    "variable": {"type": "string", "pattern": "^[-._A-Za-z][-._A-Za-z0-9]*$"},
+}
+"""Forms that Kubernetes or a registry asks for, by what a ``@schema`` calls them."""
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object"}
 
 
@@ -69,10 +92,23 @@ def _comment(lines: list[str], line: int, column: int) -> tuple[str, dict[str, A
         line -= 1
         comment = lines[line].strip()
         if comment.startswith(_MARK):
-            extra = yaml.safe_load(comment.removeprefix(_MARK)) | extra
+            extra = _spelt(yaml.safe_load(comment.removeprefix(_MARK))) | extra
         else:
             words.insert(0, comment.removeprefix("#").strip())
     return " ".join(words), extra
+
+
+def _spelt(schema: Any) -> Any:
+    """``schema`` with kinds in full. Raises ValuesError."""
+    if isinstance(schema, list):
+        return [_spelt(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kind = schema.get("is")
+    if kind is not None and kind not in KINDS:
+        raise ValuesError(f"@schema: is must be one of {', '.join(KINDS)}, not {kind}")
+    own = {name: _spelt(part) for name, part in schema.items() if name != "is"}
+    return (KINDS[kind] if kind else {}) | own
 
 
 def schema_of(keys: tuple[Key, ...]) -> dict[str, Any]:
@@ -86,12 +122,15 @@ def schema_of(keys: tuple[Key, ...]) -> dict[str, Any]:
 
 def _object(keys: tuple[Key, ...]) -> dict[str, Any]:
     properties = {key.path[-1]: _schema(key) for key in keys}
+    needed = [name for name, schema in properties.items() if "null" not in schema["type"]]
     if keys and len(keys[0].path) == 1:
         properties["global"] = {
             "type": "object",
             "description": "What Helm hands to every chart of a release. Not used.",
         }
-    return {"type": "object", "additionalProperties": False, "properties": properties}
+    # Helm takes away a default that a user sets to null, before it asks the schema: what is missing was null.
+    required = {"required": needed} if needed else {}
+    return {"type": "object", "additionalProperties": False, **required, "properties": properties}
 
 
 def _schema(key: Key) -> dict[str, Any]:

@@ -25,7 +25,7 @@
 - name: PDD_OPERATOR_LEADER_ELECTION
   value: {{ .Values.leaderElection.enabled | quote }}
 - name: PDD_OPERATOR_LEASE_NAME
-  value: {{ include "pdd-operator.fullname" . }}
+  value: {{ include "pdd-operator.fullname" . | quote }}
 - name: PDD_OPERATOR_LEASE_DURATION_SECONDS
   value: {{ .Values.leaderElection.leaseDurationSeconds | quote }}
 - name: PDD_OPERATOR_LEASE_RENEW_SECONDS
@@ -39,14 +39,14 @@
 - name: PDD_OPERATOR_HTTP_PORT
   value: "8080"
 - name: PDD_OPERATOR_LOG_LEVEL
-  value: {{ .Values.logLevel }}
+  value: {{ .Values.logLevel | quote }}
 {{- end -}}
 
 {{- /* The operator's pods as key=value,key=value: engines let them read their metrics. */ -}}
 {{- define "pdd-operator.selectorPairs" -}}
 {{- $pairs := list -}}
 {{- range $key, $value := include "pdd-operator.selectorLabels" . | fromYaml -}}
-{{- $pairs = append $pairs (printf "%s=%s" $key $value) -}}
+{{- $pairs = append $pairs (printf "%s=%s" $key (toString $value)) -}}
 {{- end -}}
 {{- join "," $pairs -}}
 {{- end -}}

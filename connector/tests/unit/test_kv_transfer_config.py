@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,6 +26,8 @@ from pdd_connector.kv_transfer_config.__main__ import main
 from pdd_connector.settings import ConnectorSettings, Direction, Mechanism, SettingsError
 
 Config = dict[str, Any]
+
+ROOT = Path(__file__).parents[3]
 
 EXTRA = "kv_connector_extra_config"
 CUDA = EngineFacts(platform=Platform.CUDA)
@@ -326,6 +329,29 @@ def test_command_line_builds_and_checks(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["--role", "prefill", "--claim-port", "0"]) == 1
     own.write_text("[]")
     assert main(["--role", "prefill", "--settings", str(own)]) == 2
+
+
+COMMAND = re.compile(r"^python -m pdd_connector\.kv_transfer_config (--role .*?) > ", re.MULTILINE)
+ENGINE_PORTS = re.compile(r"url: \"http://127\.0\.0\.1:(\d+)\", claim: \{host: 127\.0\.0\.1, port: (\d+)\}")
+
+
+@pytest.mark.parametrize("document", ["README.md", "connector/README.md"])
+def test_the_commands_of_the_documents_build(document: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    commands = COMMAND.findall(text)
+    assert commands and "export VLLM_NIXL_SIDE_CHANNEL_HOST=" in text
+    for command in commands:
+        assert main(command.split()) == 0
+        assert check_kv_transfer_config(json.loads(capsys.readouterr().out)) == []
+
+
+def test_two_engines_on_one_machine_have_the_ports_of_the_routers_example() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    said = re.findall(r"--claim-port (\d+) .*\nvllm serve MODEL --port (\d+) ", text)
+    router = (ROOT / "router" / "README.md").read_text(encoding="utf-8")
+    assert [(port, claim) for claim, port in said] == ENGINE_PORTS.findall(router) != []
+    side = re.findall(r"VLLM_NIXL_SIDE_CHANNEL_PORT=(\d+)", text)
+    assert len(side) == len(set(side)) == len(said)
 
 
 def test_runs_where_neither_vllm_nor_torch_is_installed() -> None:

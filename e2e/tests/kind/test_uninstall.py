@@ -166,7 +166,7 @@ def test_everything_goes_in_the_guides_words_and_comes_again(
 ) -> None:
     """docs/install.md, Uninstall, word by word: nothing of the product is left in the cluster; its first block again: it operates.
 
-    What a user would add to that block, registry and tags of the images, is added.
+    What a user would put into that block, the registry in place of REGISTRY and the tags of the images, is given after it: the last one counts.
     """
     delete, uninstall, forget = guide_blocks("Uninstall")
     terminal(delete)

@@ -6,7 +6,6 @@ Thin: reads and checks a request, gives it to a turn, and turns every RouterErro
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
@@ -17,7 +16,7 @@ from pdd_router.errors import BadRequestError, DeadlineExceededError, NotFoundEr
 from pdd_router.flow.relay import Relay
 from pdd_router.flow.services import Services
 from pdd_router.flow.turn import Turn, TurnInput
-from pdd_router.keys import GATE, SERVICES
+from pdd_router.keys import GATE, SERVICES, request_id_of
 from pdd_router.metrics import CONTENT_TYPE
 from pdd_router.openai.errors import render_error
 from pdd_router.openai.request import CONVERSATION_HEADERS, ClientRequest, Endpoint, parse_request
@@ -45,8 +44,9 @@ def add_routes(app: web.Application) -> None:
 
 
 async def finish_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Between losing readiness and closing the socket requests are served, but connections are not kept."""
+    """Whatever the answer is. Between losing readiness and closing the socket requests are served, but connections are not kept."""
     response.headers["Server"] = _SERVER
+    response.headers["X-Request-Id"] = request_id_of(request)
     if request.app[GATE].draining:
         response.force_close()
         response.headers["Connection"] = "close"
@@ -141,7 +141,7 @@ async def _read_input(request: web.Request, services: Services, tenant: str, mor
     _check_model(services, client)
     return TurnInput(
         request=client,
-        request_id=uuid.uuid4().hex,
+        request_id=request_id_of(request),
         tenant=tenant,
         salt=services.salts.salt_of(tenant),
         chain=chain_of(client),

@@ -1,7 +1,8 @@
-"""What an application carries, typed: the only way handlers reach anything."""
+"""What an application and a request carry, typed: the only way handlers reach anything."""
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -20,3 +21,11 @@ class Gate:
 
 SERVICES = web.AppKey("services", Services)
 GATE = web.AppKey("gate", Gate)
+_REQUEST_ID = web.RequestKey("request_id", str)
+
+
+def request_id_of(request: web.BaseRequest) -> str:
+    """Its id in logs, in engines' logs and on its answer, whatever that is. Always ours: a client's could name somebody else's request."""
+    if _REQUEST_ID not in request:
+        request[_REQUEST_ID] = uuid.uuid4().hex
+    return request[_REQUEST_ID]

@@ -14,6 +14,7 @@ from aiohttp import web
 from pdd_router.config import Limits
 from pdd_router.errors import BadRequestError, RouterError
 from pdd_router.handlers import error_response
+from pdd_router.keys import request_id_of
 from pdd_router.logs import frames_of
 
 _log = structlog.get_logger(__name__)
@@ -33,13 +34,17 @@ class _OpenAIProtocol(web.RequestHandler):
         error: RouterError
         if 400 <= status < 500:
             error = BadRequestError("The request must be valid HTTP/1.1", code="invalid_http", status=status)
-            _log.info("Refused malformed HTTP", exception=type(exc).__name__)
+            _log.info("Refused malformed HTTP", request_id=request_id_of(request), exception=type(exc).__name__)
         else:
             error = RouterError("Internal error", code="internal_error")
             _log.error(
-                "Failed unexpectedly", exception=type(exc).__name__, frames=frames_of(exc) if exc is not None else []
+                "Failed unexpectedly",
+                request_id=request_id_of(request),
+                exception=type(exc).__name__,
+                frames=frames_of(exc) if exc is not None else [],
             )
         response = error_response(error)
+        response.headers["X-Request-Id"] = request_id_of(request)  # the application never saw this request
         response.force_close()
         return response
 

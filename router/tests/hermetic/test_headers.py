@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "fake", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
@@ -35,12 +38,74 @@ async def test_no_answer_names_versions(cluster: Any) -> None:
         seen += [await c.post(CHAT, {**BODY, "stream": stream}) for stream in (False, True)]
         seen.append(await c.post(CHAT, b"{"))
         assert {reply.headers["Server"] for reply in seen} == {"pdd-router"}
-        host, port = c.router.url.removeprefix("http://").split(":")
-        for raw in RAW:
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(raw)
-            async with asyncio.timeout(5):
-                answer = await reader.read()
-            writer.close()
-            assert b"\r\nServer: pdd-router\r\n" in answer, raw[:60]
-            assert b"aiohttp" not in answer
+        for request in RAW:
+            answer = await raw_answer(c.router.url, request)
+            assert "\r\nServer: pdd-router\r\n" in answer, request[:60]
+            assert "aiohttp" not in answer
+
+
+async def raw_answer(url: str, request: bytes) -> str:
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(request)
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    writer.close()
+    return answer.decode()
+
+
+def id_of(headers: Mapping[str, str]) -> str:
+    (found,) = (value for name, value in headers.items() if name.lower() == "x-request-id")
+    return found
+
+
+async def test_every_answer_has_an_id_of_its_own(cluster: Any) -> None:
+    """Also where the request was refused, by whom ever, and whatever id the client gave it."""
+    chosen = {"X-Request-Id": "chosen"}
+    async with cluster() as c:
+        seen = [
+            await c.get(path, chosen) for path in ("/health", "/ready", "/metrics", "/v1/models", "/v1/models/fake")
+        ]
+        seen += [await c.post(CHAT, {**BODY, "stream": stream}, chosen) for stream in (False, True)]
+        assert {reply.status for reply in seen} == {200}
+        refused = [
+            await c.get("/nothing", chosen),
+            await c.get("/v1/models/other"),
+            await c.get(CHAT),
+            await c.post(CHAT, b"{", chosen),
+            await c.post(CHAT, {**BODY, "model": "other"}),
+            await c.post(CHAT, GOOD, {"Content-Type": "text/plain"}),
+            await c.post(CHAT, GOOD, {"Expect": "something"}),
+        ]
+        assert [reply.status for reply in refused] == [404, 404, 405, 400, 404, 415, 417]
+        raw = [await raw_answer(c.router.url, request) for request in RAW]
+        await c.decodes[0].kill()
+        refused.append(await c.post(CHAT, GOOD))
+        assert refused[-1].status == 503
+    ids = [id_of(reply.headers) for reply in [*seen, *refused]]
+    ids += [found for answer in raw for found in re.findall(r"^X-Request-Id: (.*)\r$", answer, re.MULTILINE)]
+    assert len(ids) == len(set(ids)) == len(seen) + len(refused) + len(RAW)
+    assert all(re.fullmatch("[0-9a-f]{32}", found) for found in ids)
+
+
+async def test_an_answer_has_the_id_that_is_logged(cluster: Any) -> None:
+    """That of a turn, that of one which was refused after it was read, and the one that engines get."""
+    async with cluster(config={"limits": {"maxConcurrentRequests": 1, "maxQueuedRequests": 0}}) as c:
+        with capture_logs() as logs:
+            good = await c.post(CHAT, BODY)
+            async with c.router.services.admission.place("somebody"):
+                refused = await c.post(CHAT, BODY)
+        assert (good.status, refused.status) == (200, 429)
+        ended = [line["request_id"] for line in logs if line["event"] == "Ended request"]
+        assert [id_of(reply.headers) for reply in (good, refused)] == ended
+        (leg,) = c.legs(c.decodes[0])
+        assert id_of(leg.headers) == ended[0]
+
+
+async def test_an_anonymous_client_is_told_the_id_of_its_refusal(cluster: Any) -> None:
+    async with cluster(
+        config={"authentication": {"apiKeysFile": "keys.yaml"}}, files={"keys.yaml": "key-of-alice: alice\n"}
+    ) as c:
+        for reply in (await c.post(CHAT, BODY), await c.get("/v1/models")):
+            assert reply.status == 401
+            assert re.fullmatch("[0-9a-f]{32}", id_of(reply.headers))

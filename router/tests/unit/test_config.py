@@ -11,9 +11,13 @@ from pydantic import BaseModel
 from pdd_router.__main__ import main
 from pdd_router.config import ConfigError, Mechanism, RouterConfig, load_config, parse_config
 from pdd_router.endpoints.discovery import parse_engines
+from pdd_router.errors import QueueFullError, UnavailableError
+from pdd_router.flow.attempts import Progress, refused
+from pdd_router.policy.decide import Refusal, RefusalReason
 from pdd_router.tenancy import parse_api_keys
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+README_FILE = Path(__file__).parents[2] / "README.md"
+README = README_FILE.read_text(encoding="utf-8")
 GOOD = "enginesFile: engines.yaml\nlisten: {port: 0}\n"
 KUBERNETES = "discovery: {kubernetes: {namespace: models, deployment: qwen}}\n"
 RETAIN = GOOD + "mechanism: Retain\n"
@@ -159,6 +163,27 @@ def test_readme_documents_every_setting_with_its_default() -> None:
     assert rows.keys() == expected.keys()
     for name, default in expected.items():
         assert rows[name].strip() == default, name
+
+
+def test_definition_and_readme_say_with_what_status_the_router_refuses() -> None:
+    """Whoever waits too long, or finds the queue full, or no prefill engine: the CRD's words follow the router's defaults."""
+    crd = " ".join((README_FILE.parents[1] / "crds" / "pddeployments.yaml").read_text(encoding="utf-8").split())
+    limits = parse_config(GOOD).limits
+    assert (
+        f"Up to {limits.max_queued_requests} more wait, for at most {limits.queue_timeout_seconds:g} s, "
+        f"then they are answered {UnavailableError.status}; where so many wait already, {QueueFullError.status}."
+    ) in crd
+    found = {
+        reason: (error.status, error.code)
+        for reason in (RefusalReason.NO_PREFILL, RefusalReason.PREFILL_FAILED)
+        for error in (refused(Refusal(reason), Progress()),)
+    }
+    assert found == {
+        RefusalReason.NO_PREFILL: (503, "no_engine"),
+        RefusalReason.PREFILL_FAILED: (502, "prefill_failed"),
+    }
+    assert "Fail answers 503 (`no_engine`) while there is none, and 502 (`prefill_failed`) where one failed." in crd
+    assert "`Fail`: 503 `no_engine` while there is none, 502 `prefill_failed` where one failed" in README
 
 
 def flatten(model: type[BaseModel], prefix: str) -> Any:

@@ -2,6 +2,10 @@
 
 from typing import Final
 
-INSTALL: Final = "helm install pdd-operator charts/pdd-operator --namespace pdd-system --create-namespace"
+INSTALL: Final = (
+    "helm install pdd-operator charts/pdd-operator --namespace pdd-system --create-namespace"
+    " --set images.registry=REGISTRY"
+)
+FIRST_IMAGES: Final = "REGISTRY is yours, with the product's images built and pushed to it (docs/install.md, Images)"
 UPGRADE: Final = "helm upgrade pdd-operator charts/pdd-operator --namespace pdd-system"
 OPERATOR_NAMESPACE: Final = "pdd-system"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from pdd_cli.cluster.installing import INSTALL, UPGRADE
+from pdd_cli.cluster.installing import FIRST_IMAGES, INSTALL, UPGRADE
 from pdd_cli.doctor.finding import Finding, failed, passed, warned
 from pdd_cli.doctor.snapshot import Objects, Snapshot, Unread
 from pdd_operator import __version__
@@ -46,7 +46,7 @@ def check_definition(snapshot: Snapshot) -> Iterator[Finding]:
         )
         return
     if definition is None:
-        yield warned(subject, "not installed", f"Install the chart: {INSTALL}")
+        yield warned(subject, "not installed", f"Install the chart: {INSTALL} ({FIRST_IMAGES})")
         return
     served = [version["name"] for version in definition["spec"].get("versions") or [] if version.get("served")]
     if API_VERSION.rpartition("/")[2] not in served:
@@ -72,7 +72,7 @@ def check_operator(snapshot: Snapshot) -> Iterator[Finding]:
         )
         return
     if not operators:
-        yield warned(subject, "not installed", f"Install the chart: {INSTALL}")
+        yield warned(subject, "not installed", f"Install the chart: {INSTALL} ({FIRST_IMAGES})")
     for operator in operators:
         yield from _check_one(operator, snapshot)
 

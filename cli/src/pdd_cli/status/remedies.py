@@ -32,7 +32,7 @@ REMEDIES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.MINIMUM_READY: "Nothing urgent; the message says why one is not ready.",
         Reason.SCALED_TO_ZERO: "Raise `replicas` when you need it.",
         Reason.PODS_MISSING: "Wait a moment: what refuses them is said within half a minute (PodsRefused, QuotaExceeded).",
-        Reason.PODS_REFUSED: "The message has the refusal and the field or object that helps. Engines that use EFA need IPC_LOCK (or `spec.transport.privileges: Privileged`), which a namespace with the restricted profile does not allow.",
+        Reason.PODS_REFUSED: "The message has the refusal and the field or object that helps. Engines that use EFA need IPC_LOCK (or `spec.transport.privileges: Privileged`), which a namespace that enforces Pod Security's baseline or restricted level does not allow.",
         Reason.UNSCHEDULABLE: "The message names the missing resource, the field that asks for it and the nodes to add. `pdd doctor` shows what nodes have.",
         Reason.IMAGE_PULL_FAILED: "Correct the image or `imagePullSecretNames` that the message names.",
         Reason.CONTAINER_CONFIG_INVALID: "Create the Secret or ConfigMap, or correct the field that names it.",

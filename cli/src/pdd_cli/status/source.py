@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from pdd_cli.cluster.connection import ClusterOptions, connect
-from pdd_cli.cluster.installing import INSTALL
+from pdd_cli.cluster.installing import FIRST_IMAGES, INSTALL
 from pdd_cli.cluster.reading import ClusterReader, unreadable
 from pdd_cli.errors import NotInClusterError
 from pdd_cli.status.report import Report, report_of
@@ -45,7 +45,10 @@ class StatusSource:
     def _why_missing(self, reader: ClusterReader) -> str:
         served = reader.get(f"/apis/{API_VERSION}") or {}
         if not any(resource.get("name") == PLURAL for resource in served.get("resources") or ()):
-            return f"{self._server} knows no PDDeployments: the chart is not installed. Install it: {INSTALL}"
+            return (
+                f"{self._server} knows no PDDeployments: the chart is not installed. "
+                f"Install it: {INSTALL} ({FIRST_IMAGES})"
+            )
         return (
             f"There is no PDDeployment {self._name} in namespace {self._namespace}. "
             f"`kubectl{self._options.for_kubectl()} get pdd --all-namespaces` lists those there are."

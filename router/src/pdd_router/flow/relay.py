@@ -108,10 +108,9 @@ class Relay:
         self._tally = Tally()
 
     def headers(self) -> dict[str, str]:
-        headers = {"X-Request-Id": self._given.request_id}
-        if self._services.config.expose_receipt:
-            headers[HEADER] = render_receipt(self._opened.plan, self._opened.prefill)
-        return headers
+        if not self._services.config.expose_receipt:
+            return {}
+        return {HEADER: render_receipt(self._opened.plan, self._opened.prefill)}
 
     def _cached_tokens(self) -> int | None:
         return self._opened.prefill.cached_tokens if self._opened.prefill is not None else None
