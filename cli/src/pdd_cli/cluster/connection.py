@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from kubernetes.config import kube_config
 
 from pdd_cli.errors import ClusterReadError
 from pdd_operator import __version__
+from pdd_operator.kube.errors import without_userinfo
 
 _UNREADABLE = (config.ConfigException, yaml.YAMLError, OSError, TypeError, AttributeError, KeyError)
 """What the client raises for a kubeconfig that is none; the last three for one of an odd shape."""
@@ -37,6 +39,11 @@ class Connection:
     api: client.ApiClient
     namespace: str
 
+    @property
+    def server(self) -> str:
+        """For a person."""
+        return without_userinfo(str(self.api.configuration.host))
+
 
 def connect(options: ClusterOptions) -> Connection:
     """Credentials and namespace. Outside of a pod from the kubeconfig; runs its credential plugin, if it has one.
@@ -48,8 +55,9 @@ def connect(options: ClusterOptions) -> Connection:
         namespace = _load(options, settings)
     except _UNREADABLE as error:
         if options.kubeconfig or options.context or not _in_cluster(settings):
-            raise ClusterReadError(_no_kubeconfig(options, " ".join(str(error).split()))) from None
+            raise ClusterReadError(_no_kubeconfig(options, _said(error))) from None
         namespace = ""
+    _strip_token(settings)
     settings.retries = False
     api = client.ApiClient(settings)
     api.user_agent = f"pdd/{__version__}"
@@ -65,12 +73,30 @@ def _load(options: ClusterOptions, settings: client.Configuration) -> str:
     return str(loader.current_context["context"].get("namespace") or "")
 
 
+def _strip_token(settings: client.Configuration) -> None:
+    """A file of a token mostly ends in a newline, which no header may hold. The client reads it as it is, and before every request anew."""
+    refresh = settings.refresh_api_key_hook
+
+    def refreshed(current: client.Configuration) -> None:
+        if refresh is not None:
+            refresh(current)  # which puts itself in place of this
+        current.api_key = {name: " ".join(value.split()) for name, value in current.api_key.items()}
+        current.refresh_api_key_hook = refreshed
+
+    refreshed(settings)
+
+
 def _in_cluster(settings: client.Configuration) -> bool:
     try:
         config.load_incluster_config(client_configuration=settings)
     except config.ConfigException:
         return False
     return True
+
+
+def _said(error: Exception) -> str:
+    """The client quotes whole entries, with their tokens and keys."""
+    return re.sub(r"\{.*\}", "{...}", " ".join(str(error).split()))
 
 
 def _no_kubeconfig(options: ClusterOptions, said: str) -> str:

@@ -31,7 +31,7 @@ def read_snapshot(options: ClusterOptions) -> Snapshot:
     try:
         version = reader.get("/version") or {}
     except ClusterError as error:
-        raise unreadable(error, connection.api.configuration.host) from None
+        raise unreadable(error, connection.server) from None
     namespace = connection.namespace
     operators = _or_unread(lambda: reader.items("/apis/apps/v1/deployments", OPERATOR_LABELS))
     return Snapshot(

@@ -27,7 +27,7 @@ class StatusSource:
         """Raises ClusterReadError or NotInClusterError."""
         if self._reader is None:
             connection = connect(self._options)
-            self._namespace, self._server = connection.namespace, connection.api.configuration.host
+            self._namespace, self._server = connection.namespace, connection.server
             self._reader = ClusterReader(connection.api, self._options.timeout_seconds)
         try:
             return self._report(self._reader)
