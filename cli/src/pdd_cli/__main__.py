@@ -2,11 +2,11 @@
 
 import sys
 
-from rich.console import Console
 from rich.markup import escape
 from typer.exceptions import TyperException
 
 from pdd_cli.app import app
+from pdd_cli.console import SafeConsole
 from pdd_cli.errors import CliError
 from pdd_cli.interrupts import InterruptedBySignalError
 
@@ -15,7 +15,7 @@ _INTERRUPTED = 130
 
 def main() -> int:
     """Exit codes: 0 fine, 2 bad command line, 130 interrupted, others in `pdd_cli.errors`."""
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     try:
         result = app(prog_name="pdd", standalone_mode=False)
     except (CliError, TyperException) as problem:

@@ -37,7 +37,8 @@ def answering(body: bytes, code: int = 200, paths: Mapping[str, Any] | None = No
             self.end_headers()
             self.wfile.write(answer)
 
-        do_POST = do_GET
+        def do_POST(self) -> None:
+            self.do_GET()
 
         def log_message(self, *arguments: object) -> None:
             """Nobody reads it."""
