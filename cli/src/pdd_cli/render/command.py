@@ -106,5 +106,6 @@ def _read(name: str, option: str, stdin: TextIO) -> str:
         return stdin.read() if name == STDIN else Path(name).read_text(encoding="utf-8")
     except OSError as problem:
         raise InvalidUsageError(f"{option} {name} cannot be read: {problem.strerror}") from None
-    except UnicodeDecodeError:
-        raise InvalidUsageError(f"{option} {name} cannot be read: it is not UTF-8") from None
+    except UnicodeDecodeError as problem:
+        line = problem.object.count(b"\n", 0, problem.start) + 1
+        raise InvalidUsageError(f"{option} {name} cannot be read: line {line} is not UTF-8") from None

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import yaml
-
+from pdd_cli.yaml_text import load_all
 from pdd_operator.errors import SettingsError
 from pdd_operator.render.inputs import Images, Platform, RenderSettings
 from pdd_operator.settings import PREFIX, Settings
@@ -35,10 +34,7 @@ IMAGE_NAMES: Final = ("router", "connector", *_ENGINES)
 
 def settings_of_chart(text: str) -> RenderSettings:
     """From what `helm template` prints, or from the operator's Deployment. Raises ValueError."""
-    try:
-        documents = [document for document in yaml.safe_load_all(text) if isinstance(document, Mapping)]
-    except yaml.YAMLError as error:
-        raise ValueError("must be YAML") from error
+    documents = [document for document in load_all(text) if isinstance(document, Mapping)]
     for document in documents:
         environment = _environment(document)
         if environment:
