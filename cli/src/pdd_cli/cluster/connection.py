@@ -11,6 +11,7 @@ from kubernetes import client, config
 from kubernetes.config import kube_config
 
 from pdd_cli.errors import ClusterReadError
+from pdd_cli.names import is_namespace
 from pdd_cli.yaml_text import load_all
 from pdd_operator import __version__
 from pdd_operator.kube.errors import without_userinfo
@@ -64,11 +65,16 @@ def connect(options: ClusterOptions) -> Connection:
         if options.kubeconfig or options.context or not _in_cluster(settings):
             raise ClusterReadError(_no_kubeconfig(options, _said(error))) from None
         namespace = ""
+    namespace = options.namespace or namespace or "default"
+    if not is_namespace(namespace):
+        raise ClusterReadError(
+            _no_kubeconfig(options, f"its context names the namespace {namespace[:80]!r}, which is none")
+        )
     _strip_token(settings)
     settings.retries = False
     api = client.ApiClient(settings)
     api.user_agent = f"pdd/{__version__}"
-    return Connection(api, options.namespace or namespace or "default")
+    return Connection(api, namespace)
 
 
 def _load(options: ClusterOptions, settings: client.Configuration) -> str:

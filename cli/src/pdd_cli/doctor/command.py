@@ -15,6 +15,7 @@ from pdd_cli.doctor.node_checks import Target, default_backend
 from pdd_cli.doctor.reader import read_snapshot
 from pdd_cli.doctor.report import findings_json, findings_table, is_well
 from pdd_cli.errors import InvalidUsageError
+from pdd_cli.names import check_namespace
 from pdd_operator.api.accelerators import CPU, INSTANCE_TYPES
 from pdd_operator.api.v1alpha1 import Backend
 from pdd_operator.render.catalog import TRANSPORTS
@@ -32,6 +33,7 @@ class DoctorOptions:
 
 def run(options: DoctorOptions) -> int:
     """The exit code: 0 where nothing stands in the way, else 1. Raises InvalidUsageError or ClusterReadError."""
+    check_namespace(options.cluster.namespace)
     targets = targets_asked(options.accelerator, options.transport)
     snapshot = read_within(
         SafeConsole(stderr=True),

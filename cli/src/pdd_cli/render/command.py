@@ -11,6 +11,7 @@ from typing import TextIO
 from pdd_cli.choices import OptionalKind, RenderOutput
 from pdd_cli.console import SafeConsole
 from pdd_cli.errors import InvalidObjectError, InvalidUsageError
+from pdd_cli.names import check_namespace
 from pdd_cli.render.documents import Document, Judged, judge, parse_documents
 from pdd_cli.render.objects import Shown, show
 from pdd_cli.render.settings import CHART_DEFAULTS, settings_of_chart, with_images
@@ -38,6 +39,7 @@ class RenderOptions:
 
 def run(options: RenderOptions) -> None:
     """Raises InvalidUsageError and, when every problem is on standard error, InvalidObjectError."""
+    check_namespace(options.namespace)
     stdin = sys.stdin
     settings = _settings(options, stdin)
     judged = _judge(options, stdin)

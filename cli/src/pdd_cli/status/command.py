@@ -15,6 +15,7 @@ from pdd_cli.cluster.connection import ClusterOptions
 from pdd_cli.cluster.deadline import read_within
 from pdd_cli.console import SafeConsole
 from pdd_cli.errors import ClusterReadError
+from pdd_cli.names import check_name, check_namespace
 from pdd_cli.status.report import Report
 from pdd_cli.status.source import StatusSource
 from pdd_cli.status.table import print_report, report_json
@@ -34,7 +35,9 @@ class StatusOptions:
 
 
 def run(options: StatusOptions) -> int:
-    """The exit code: 0 ready, NOT_READY otherwise. Raises ClusterReadError or NotInClusterError."""
+    """The exit code: 0 ready, NOT_READY otherwise. Raises InvalidUsageError, ClusterReadError or NotInClusterError."""
+    check_name(options.name)
+    check_namespace(options.cluster.namespace)
     errors = SafeConsole(stderr=True)
     source = StatusSource(options.cluster, options.name)
 
