@@ -110,6 +110,11 @@ def _children(node: yaml.Node) -> Iterator[yaml.Node]:
 
 
 class _Loader(yaml.SafeLoader):
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803  # the base's name
+        if self.flow_level >= MOST_DEPTH:  # its look-ahead costs the cube of what is open
+            raise yaml.scanner.ScannerError(None, None, _TOO_DEEP, self.get_mark())
+        super().fetch_flow_collection_start(TokenClass)
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Hashable:
         if (
             node.tag == _INTEGER and len(node.value) > MOST_CHARACTERS
