@@ -9,7 +9,7 @@ from pdd_cli.cluster.installing import INSTALL
 from pdd_cli.cluster.reading import ClusterReader, unreadable
 from pdd_cli.errors import NotInClusterError
 from pdd_cli.status.report import Report, report_of
-from pdd_operator.api.labels import API_VERSION, DEPLOYMENT, PLURAL
+from pdd_operator.api.labels import API_VERSION, DEPLOYMENT, KIND, PLURAL
 from pdd_operator.errors import ClusterError
 
 
@@ -36,15 +36,14 @@ class StatusSource:
 
     def _report(self, reader: ClusterReader) -> Report:
         path = f"/apis/{API_VERSION}/namespaces/{self._namespace}/{PLURAL}/{self._name}"
-        deployment = reader.get(path)
+        deployment = reader.get(path, KIND)
         if deployment is None:
             raise NotInClusterError(self._why_missing(reader))
-        pods = reader.items(f"/api/v1/namespaces/{self._namespace}/pods", f"{DEPLOYMENT}={self._name}")
+        pods = reader.items(f"/api/v1/namespaces/{self._namespace}/pods", "Pod", f"{DEPLOYMENT}={self._name}")
         return report_of(deployment, pods, datetime.now(UTC))
 
     def _why_missing(self, reader: ClusterReader) -> str:
-        served = reader.get(f"/apis/{API_VERSION}") or {}
-        if not any(resource.get("name") == PLURAL for resource in served.get("resources") or ()):
+        if PLURAL not in reader.names(f"/apis/{API_VERSION}", "APIResourceList", "resources"):
             return f"{self._server} knows no PDDeployments: the chart is not installed. Install it: {INSTALL}"
         return (
             f"There is no PDDeployment {self._name} in namespace {self._namespace}. "
