@@ -76,3 +76,12 @@ def test_what_the_doctor_cannot_read_is_told(pdd: Pdd, tmp_path: Path, deploymen
     assert "operator" in done.out
     assert "could not be read: /apis/apps/v1/deployments: " in done.out
     assert "Traceback" not in done.err
+
+
+def test_a_namespace_that_is_not_there_yet(pdd: Pdd, tmp_path: Path) -> None:
+    """The API server says of it what it says of one that has just gone."""
+    gone = b'{"kind": "Status", "reason": "NotFound", "code": 404, "details": {"name": "agents", "kind": "namespaces"}}'
+    paths = {"/version": {"gitVersion": "v1.36.0"}, "/apis": {"kind": "APIGroupList", "groups": []}}
+    with answering(gone, 404, paths) as server:
+        done = pdd("doctor", "--kubeconfig", str(kubeconfig(tmp_path, server.url)))
+    assert "namespace agents: not there yet" in done.out

@@ -16,7 +16,7 @@ from pdd_cli.cluster import answers
 from pdd_cli.cluster.answers import StrangeAnswerError
 from pdd_cli.errors import ClusterReadError
 from pdd_operator.api.objects import Manifest
-from pdd_operator.errors import ClusterError, ForbiddenError, NotFoundError
+from pdd_operator.errors import ClusterError, ForbiddenError, NamespaceEndingError, NotFoundError
 from pdd_operator.kube.errors import CLIENT_ERRORS, cluster_error
 
 _CONNECT_SECONDS = 5.0
@@ -63,7 +63,10 @@ class ClusterReader:
     def _found(self, path: str, label_selector: str | None = None) -> object | None:
         try:
             return self._request("get", path, label_selector=label_selector)
-        except NotFoundError:
+        except (
+            NotFoundError,
+            NamespaceEndingError,
+        ):  # of a namespace that is not there it says what it says of one that has gone
             return None
 
     def _request(self, method: str, path: str, **parameters: Any) -> object:
