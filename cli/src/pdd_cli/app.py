@@ -70,7 +70,9 @@ def demo(
 
     Starts one prefill engine P, one decode engine D and the router, holds the same agent conversation with reuse off and on,
     and shows the time to the first token, what was read from which engine, and what was computed. Takes about
-    eight minutes on two cores and needs 8 GB of memory. Ctrl-C leaves nothing behind but the cache and --out.
+    eight minutes on two cores and needs 12 GB of memory. Ctrl-C leaves nothing behind but the cache and --out.
+
+    Exit codes: 0 every promise held, 5 one did not, 4 an engine or router did not start or went away, 3 no engine environment, 1 no room.
 
     Examples:
 

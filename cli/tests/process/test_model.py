@@ -73,6 +73,32 @@ async def test_an_environment_without_the_wheel(tmp_path: Path) -> None:
         await locate(bare)
 
 
+@pytest.mark.parametrize("says", ["", "hello", "5", "{}", "[]", '{"file": 5}', "\\377"])
+async def test_an_interpreter_that_is_no_python(tmp_path: Path, says: str) -> None:
+    other = tmp_path / "python"
+    other.write_text(f"#!/bin/sh\nprintf '{says}'\n")
+    other.chmod(0o755)
+    with pytest.raises(MissingEngineError, match=r"is no Python.*give the python of an environment"):
+        await locate(other)
+
+
+async def test_an_interpreter_that_fails(tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho broken >&2\nexit 7\n")
+    other.chmod(0o755)
+    with pytest.raises(MissingEngineError, match=r"-c \.\.\.` ended with exit code 7:\n  broken$"):
+        await locate(other)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o755])
+async def test_an_interpreter_that_cannot_be_executed(tmp_path: Path, mode: int) -> None:
+    words = tmp_path / "python"
+    words.write_text("just words\n")
+    words.chmod(mode)
+    with pytest.raises(MissingEngineError, match=r"cannot be executed \((Permission denied|Exec format error)\)"):
+        await locate(words)
+
+
 def test_default_cache() -> None:
     assert default_cache({"XDG_CACHE_HOME": "x"}) == Path("x/pdd")
     assert default_cache({}) == Path.home() / ".cache" / "pdd"

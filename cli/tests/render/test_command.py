@@ -107,3 +107,19 @@ def test_bad_input_is_one_line_and_exit_code_2(pdd: Pdd, arguments: tuple[str, .
     assert says in done.err
     assert done.err.startswith("pdd: ")
     assert len(done.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["-f", "--chart-output"])
+def test_what_is_no_utf_8_is_told_with_its_line(pdd: Pdd, tmp_path: Path, option: str) -> None:
+    (tmp_path / "latin.yaml").write_bytes("a: b\nc: é\n".encode("latin-1"))
+    done = pdd("render", "-f", str(CPU), option, str(tmp_path / "latin.yaml"))
+    assert (done.code, done.out) == (2, "")
+    assert "latin.yaml cannot be read: line 2 is not UTF-8" in done.err
+
+
+def test_a_bomb_is_refused_at_once(pdd: Pdd, tmp_path: Path) -> None:
+    lines = [f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    text = "\n".join(("apiVersion: pdserve.io/v1alpha1", "kind: PDDeployment", "spec:", "  a0: &a0 [x]", *lines))
+    done = pdd("render", "-f", "-", stdin=text)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("standard input: must be YAML: line 1, column 1: aliases must not repeat")

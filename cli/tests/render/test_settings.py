@@ -51,6 +51,22 @@ def test_every_output_of_the_chart_is_understood(values: Path) -> None:
             "settings that this pdd knows: PDD_OPERATOR_",
         ),
         ("a: [", "must be YAML"),
+        ("kind: Deployment\nspec:", "the operator's Deployment"),
+        ("kind: Deployment\nspec: {template: null}", "the operator's Deployment"),
+        ("kind: Deployment\nspec: 5", "must hold Deployments whose `spec` is an object"),
+        ("kind: Deployment\nspec: {template: []}", "must hold Deployments whose `template` is an object"),
+        (
+            "kind: Deployment\nspec: {template: {spec: {containers: {}}}}",
+            "must hold Deployments whose `containers` is a list of objects",
+        ),
+        (
+            "kind: Deployment\nspec: {template: {spec: {containers: [{env: [5]}]}}}",
+            "must hold Deployments whose `env` is a list of objects",
+        ),
+        (
+            "kind: Deployment\nmetadata: x\nspec: {template: {spec: {containers: [{env: [{name: PDD_OPERATOR_A, value: 1}]}]}}}",
+            "must hold Deployments whose `metadata` is an object",
+        ),
     ],
 )
 def test_other_output_is_refused(text: str, says: str) -> None:

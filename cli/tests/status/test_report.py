@@ -216,3 +216,11 @@ def test_json_is_complete_and_in_the_words_of_the_api() -> None:
 )
 def test_age(seconds: int | None, told: str) -> None:
     assert age(seconds) == told
+
+
+def test_json_holds_no_orders_to_a_terminal() -> None:
+    report = world(endpoint="a\x1b[2J\x9b2J\x7f\x85b")
+    text = report_json(report)
+    assert not [character for character in text if ord(character) < 0x20 and character != "\n"]
+    assert not [character for character in text if 0x7F <= ord(character) < 0xA0]
+    assert json.loads(text)["endpoint"] == report.endpoint

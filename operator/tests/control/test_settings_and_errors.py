@@ -22,7 +22,7 @@ from pdd_operator.errors import (
     TooManyRequestsError,
     TransientError,
 )
-from pdd_operator.kube.errors import cluster_error
+from pdd_operator.kube.errors import cluster_error, without_userinfo
 from pdd_operator.render.inputs import Platform
 from pdd_operator.settings import Settings
 
@@ -141,3 +141,31 @@ def test_each_answer_has_its_error(error: Exception, expected: type[ClusterError
 def test_the_time_to_wait_is_kept(header: str, seconds: float | None, status: int) -> None:
     found: Any = cluster_error(answer(status, Retry_After=header), "list pods")
     assert found.retry_after_seconds == seconds
+
+
+def test_no_credentials_are_told() -> None:
+    refused = ValueError("Invalid header value b'Bearer secret\\n'")
+    found = str(cluster_error(refused, "get /version"))
+    assert "secret" not in found
+    assert "ValueError" in found
+    assert "secret" not in str(cluster_error(OSError("no way to https://me:secret@host:6443/version"), "get /version"))
+
+
+def test_an_answer_that_is_no_json_is_told_with_its_place() -> None:
+    with pytest.raises(json.JSONDecodeError) as caught:
+        json.loads("<html>")
+    assert str(cluster_error(caught.value, "get /version")).endswith(
+        "JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:p@ss@host:6443/a", "https://host:6443/a"),
+        ("https://token@host", "https://host"),
+        ("https://host/a@b", "https://host/a@b"),
+    ],
+)
+def test_userinfo_of_a_url(url: str, shown: str) -> None:
+    assert without_userinfo(f"({url})") == f"({shown})"

@@ -1,7 +1,6 @@
 """`pdd demo` from its options to its end: a thin shell around `demonstration`."""
 
-from rich.console import Console
-
+from pdd_cli.console import SafeConsole
 from pdd_cli.demo.demonstration import Demonstration
 from pdd_cli.demo.options import DemoOptions
 from pdd_cli.interrupts import InterruptedBySignalError, run_interruptible
@@ -9,7 +8,7 @@ from pdd_cli.interrupts import InterruptedBySignalError, run_interruptible
 
 def run(options: DemoOptions) -> None:
     """Raises CliError if it cannot be shown or a promise does not hold, InterruptedBySignalError if a signal cut it short."""
-    console = Console()
+    console = SafeConsole()
     demonstration = Demonstration(options, console)
 
     def say_stopping() -> None:

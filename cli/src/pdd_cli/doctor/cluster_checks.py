@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -206,8 +206,7 @@ def _same_version(subject: str, manifest: Manifest, seen: str = "") -> Finding:
 
 
 def _elects(operator: Manifest) -> bool:
-    containers = operator["spec"]["template"]["spec"].get("containers") or []
-    values = {item["name"]: item.get("value") for container in containers for item in container.get("env") or []}
+    values = {item.get("name"): item.get("value") for made in _containers(operator) for item in made.get("env") or []}
     return str(values.get(LEADER_ELECTION, "true")).lower() != "false"
 
 
@@ -216,10 +215,17 @@ def _enforcer(daemon_set: Manifest) -> str | None:
     if any(known in name for known in _ENFORCERS):
         return name
     # The agent of the VPC CNI is always there; a flag says whether it works.
-    for container in daemon_set["spec"]["template"]["spec"].get("containers") or []:
+    for container in _containers(daemon_set):
         if "--enable-network-policy=true" in (container.get("args") or []):
-            return f"{name} ({container['name']})"
+            return f"{name} ({container.get('name')})"
     return None
+
+
+def _containers(maker: Manifest) -> Sequence[Mapping[str, Any]]:
+    """Of the pods that a Deployment or DaemonSet makes."""
+    pod = (maker["spec"].get("template") or {}).get("spec") or {}
+    containers: Sequence[Mapping[str, Any]] = pod.get("containers") or []
+    return containers
 
 
 def _condition(manifest: Manifest, kind: str) -> Mapping[str, Any]:

@@ -6,16 +6,16 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from rich.console import Console
-
 from pdd_cli.choices import ReportOutput, TransportChoice
 from pdd_cli.cluster.connection import ClusterOptions
 from pdd_cli.cluster.deadline import read_within
+from pdd_cli.console import SafeConsole
 from pdd_cli.doctor.judge import judge
 from pdd_cli.doctor.node_checks import Target, default_backend
 from pdd_cli.doctor.reader import read_snapshot
 from pdd_cli.doctor.report import findings_json, findings_table, is_well
 from pdd_cli.errors import InvalidUsageError
+from pdd_cli.names import check_namespace
 from pdd_operator.api.accelerators import CPU, INSTANCE_TYPES
 from pdd_operator.api.v1alpha1 import Backend
 from pdd_operator.render.catalog import TRANSPORTS
@@ -33,9 +33,10 @@ class DoctorOptions:
 
 def run(options: DoctorOptions) -> int:
     """The exit code: 0 where nothing stands in the way, else 1. Raises InvalidUsageError or ClusterReadError."""
+    check_namespace(options.cluster.namespace)
     targets = targets_asked(options.accelerator, options.transport)
     snapshot = read_within(
-        Console(stderr=True),
+        SafeConsole(stderr=True),
         "Examining the cluster",
         options.cluster.timeout_seconds,
         lambda: read_snapshot(options.cluster),
@@ -44,7 +45,7 @@ def run(options: DoctorOptions) -> int:
     if options.output is ReportOutput.JSON:
         print(findings_json(findings))
     else:
-        Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False).print(findings_table(findings))
+        SafeConsole(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False).print(findings_table(findings))
     return 0 if is_well(findings) else 1
 
 

@@ -1,6 +1,6 @@
 """Reads what the checks look at. A thin shell: what cannot be read becomes ``Unread``, and nothing is judged.
 
-Only the first question, the version, must be answered: a cluster that does not answer it is not there.
+Only the version and what there is must be answered: a cluster that does not say so much is not there.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ def read_snapshot(options: ClusterOptions) -> Snapshot:
     connection = connect(options)
     reader = ClusterReader(connection.api, options.timeout_seconds)
     try:
-        version = reader.get("/version") or {}
+        version, served = reader.version(), _served(reader)
     except ClusterError as error:
-        raise unreadable(error, connection.api.configuration.host) from None
+        raise unreadable(error, connection.server) from None
     namespace = connection.namespace
-    operators = _or_unread(lambda: reader.items("/apis/apps/v1/deployments", OPERATOR_LABELS))
+    operators = _or_unread(lambda: reader.items("/apis/apps/v1/deployments", "Deployment", OPERATOR_LABELS))
     return Snapshot(
         now=datetime.now(UTC),
-        version=str(version.get("gitVersion") or ""),
+        version=version,
         namespace=namespace,
-        definition=_or_unread(lambda: reader.get(_DEFINITION)),
+        definition=_or_unread(lambda: reader.get(_DEFINITION, "CustomResourceDefinition")),
         operators=operators,
         leases=_or_unread(lambda: _leases(reader, operators)),
         rights=_or_unread(lambda: _rights(reader, rights_asked(namespace, OPERATOR_NAMESPACE))),
-        nodes=_or_unread(lambda: tuple(map(node_of, reader.items("/api/v1/nodes")))),
-        daemon_sets=_or_unread(lambda: reader.items("/apis/apps/v1/daemonsets")),
-        space=_or_unread(lambda: reader.get(f"/api/v1/namespaces/{namespace}")),
-        served=_served(reader),
+        nodes=_or_unread(lambda: tuple(map(node_of, reader.items("/api/v1/nodes", "Node")))),
+        daemon_sets=_or_unread(lambda: reader.items("/apis/apps/v1/daemonsets", "DaemonSet")),
+        space=_or_unread(lambda: reader.get(f"/api/v1/namespaces/{namespace}", "Namespace")),
+        served=served,
     )
 
 
@@ -67,7 +67,8 @@ def _leases(reader: ClusterReader, operators: Objects | Unread) -> Objects:
 
 
 def _lease(reader: ClusterReader, metadata: Manifest) -> Manifest | None:
-    return reader.get(f"/apis/coordination.k8s.io/v1/namespaces/{metadata['namespace']}/leases/{metadata['name']}")
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{metadata['namespace']}/leases/{metadata['name']}"
+    return reader.get(path, "Lease")
 
 
 def _rights(reader: ClusterReader, asked: tuple[Right, ...]) -> dict[Right, bool]:
@@ -86,17 +87,16 @@ def _may(reader: ClusterReader, right: Right) -> bool:
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }
-    return bool((reader.review(review).get("status") or {}).get("allowed"))
+    return reader.review(review)
 
 
 def _served(reader: ClusterReader) -> frozenset[str]:
     """Groups, and the two kinds that the operator makes objects of where they are there."""
-    groups = {str(group["name"]) for group in (reader.get("/apis") or {}).get("groups") or []}
+    groups = reader.names("/apis", "APIGroupList", "groups")
     kinds = [kind for kind in (POD_MONITOR, GRAFANA_DASHBOARD) if kind.group in groups]
     served = {
         f"{kind.plural}.{kind.group}"
         for kind in kinds
-        for resource in (reader.get(f"/apis/{kind.api_version}") or {}).get("resources") or []
-        if resource.get("name") == kind.plural
+        if kind.plural in reader.names(f"/apis/{kind.api_version}", "APIResourceList", "resources")
     }
-    return frozenset(groups | served)
+    return groups | served

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from pdd_cli.doctor.finding import Finding, Level
+from pdd_operator.observe.printable import printable_json
 
 _MARKS: Final = {Level.PASS: ("✓", "green"), Level.WARN: ("!", "yellow"), Level.FAIL: ("✗", "bold red")}
 
@@ -25,7 +26,7 @@ def findings_json(findings: Sequence[Finding]) -> str:
     checks = [
         {"level": item.level.value, "subject": item.subject, "seen": item.seen, "todo": item.todo} for item in findings
     ]
-    return json.dumps({"ok": is_well(findings), "checks": checks}, indent=2, ensure_ascii=False)
+    return printable_json(json.dumps({"ok": is_well(findings), "checks": checks}, indent=2, ensure_ascii=False))
 
 
 def findings_table(findings: Sequence[Finding]) -> Group:

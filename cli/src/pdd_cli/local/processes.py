@@ -121,12 +121,17 @@ async def output_of(argv: tuple[str, ...], environment: Mapping[str, str], timeo
         async with asyncio.timeout(timeout_seconds):
             out, err = await process.communicate()
     except TimeoutError:
-        raise StartError(f"`{' '.join(argv[:4])} ...` did not end within {timeout_seconds:.0f} s") from None
+        raise StartError(f"`{_named(argv)} ...` did not end within {timeout_seconds:.0f} s") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
         tail = "\n  ".join(err.decode(errors="replace").strip().splitlines()[-8:])
-        raise StartError(f"`{' '.join(argv[:4])} ...` ended with exit code {process.returncode}:\n  {tail}")
+        raise StartError(f"`{_named(argv)} ...` ended with exit code {process.returncode}:\n  {tail}")
     return out.decode()
+
+
+def _named(argv: tuple[str, ...]) -> str:
+    """The beginning, on one line: an argument may be a program."""
+    return " ".join(argv[:4]).strip().partition("\n")[0].strip()

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console
-
 from pdd_cli.choices import OptionalKind, RenderOutput
+from pdd_cli.console import SafeConsole
 from pdd_cli.errors import InvalidObjectError, InvalidUsageError
+from pdd_cli.names import check_namespace
 from pdd_cli.render.documents import Document, Judged, judge, parse_documents
 from pdd_cli.render.objects import Shown, show
 from pdd_cli.render.settings import CHART_DEFAULTS, settings_of_chart, with_images
@@ -19,6 +19,7 @@ from pdd_cli.render.summary import summary
 from pdd_cli.render.text import as_names, as_yaml
 from pdd_operator.api.names import NamespacedName
 from pdd_operator.api.parse import InvalidSpecError
+from pdd_operator.observe.printable import printable
 from pdd_operator.render.inputs import ClusterFacts, RenderSettings
 
 STDIN = "-"
@@ -38,6 +39,7 @@ class RenderOptions:
 
 def run(options: RenderOptions) -> None:
     """Raises InvalidUsageError and, when every problem is on standard error, InvalidObjectError."""
+    check_namespace(options.namespace)
     stdin = sys.stdin
     settings = _settings(options, stdin)
     judged = _judge(options, stdin)
@@ -55,7 +57,7 @@ def run(options: RenderOptions) -> None:
             problems += [f"{key}: {problem}" for problem in error.problems]
     if problems:
         for problem in problems:
-            print(problem, file=sys.stderr)
+            print(printable(problem).replace("\n", "\\n"), file=sys.stderr)
         noun = "problem" if len(problems) == 1 else "problems"
         raise InvalidObjectError(f"{len(problems)} {noun}, so nothing is shown.")
     if not shown:
@@ -69,7 +71,7 @@ def _write(shown: Sequence[Shown], output: RenderOutput) -> None:
     elif output is RenderOutput.NAME:
         sys.stdout.write(as_names(shown))
     else:
-        console = Console(width=None if sys.stdout.isatty() else _SUMMARY_WIDTH, highlight=False)
+        console = SafeConsole(width=None if sys.stdout.isatty() else _SUMMARY_WIDTH, highlight=False)
         for one in shown:
             console.print(summary(one))
 
@@ -106,5 +108,6 @@ def _read(name: str, option: str, stdin: TextIO) -> str:
         return stdin.read() if name == STDIN else Path(name).read_text(encoding="utf-8")
     except OSError as problem:
         raise InvalidUsageError(f"{option} {name} cannot be read: {problem.strerror}") from None
-    except UnicodeDecodeError:
-        raise InvalidUsageError(f"{option} {name} cannot be read: it is not UTF-8") from None
+    except UnicodeDecodeError as problem:
+        line = problem.object.count(b"\n", 0, problem.start) + 1
+        raise InvalidUsageError(f"{option} {name} cannot be read: line {line} is not UTF-8") from None

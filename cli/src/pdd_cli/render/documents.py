@@ -5,12 +5,11 @@ Reads YAML as kubectl does: several documents, empty ones left out, `kind: List`
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
+from pdd_cli.yaml_text import load_all
 from pdd_operator.api.names import NamespacedName
 from pdd_operator.api.parse import InvalidSpecError, parse_deployment
 from pdd_operator.api.v1alpha1 import PDDeployment
@@ -35,9 +34,9 @@ class Judged:
 def parse_documents(text: str, name: str) -> tuple[Document, ...]:
     """Raises ValueError with line and column where it is no YAML."""
     try:
-        loaded = list(yaml.load_all(text, Loader=_StrictLoader))  # a SafeLoader
-    except yaml.YAMLError as error:
-        raise ValueError(f"{name}: must be YAML: {_one_line(error)}") from error
+        loaded = load_all(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     contents = [(number, content) for number, content in enumerate(loaded, 1) if content is not None]
     several = len(contents) > 1
     return tuple(
@@ -93,26 +92,4 @@ def _name_of(content: Any) -> str:
         return ""
     metadata = content.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    return f" ({content.get('kind', 'no kind')} {name or 'without a name'})"
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """A key that is there twice is a mistake, and which of the two counts is chance."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"`{key.value}` must not be there twice", key.start_mark
-                    )
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _one_line(error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-    return " ".join(str(error).split())
+    return f" ({content.get('kind', 'no kind')!s:.80} {name or 'without a name'!s:.80})"

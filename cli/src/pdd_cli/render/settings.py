@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import yaml
-
+from pdd_cli.yaml_text import load_all
 from pdd_operator.errors import SettingsError
 from pdd_operator.render.inputs import Images, Platform, RenderSettings
 from pdd_operator.settings import PREFIX, Settings
@@ -35,10 +34,7 @@ IMAGE_NAMES: Final = ("router", "connector", *_ENGINES)
 
 def settings_of_chart(text: str) -> RenderSettings:
     """From what `helm template` prints, or from the operator's Deployment. Raises ValueError."""
-    try:
-        documents = [document for document in yaml.safe_load_all(text) if isinstance(document, Mapping)]
-    except yaml.YAMLError as error:
-        raise ValueError("must be YAML") from error
+    documents = [document for document in load_all(text) if isinstance(document, Mapping)]
     for document in documents:
         environment = _environment(document)
         if environment:
@@ -68,18 +64,40 @@ def _with_image(images: Images, name: str, reference: str) -> Images:
 
 
 def _environment(document: Mapping[str, Any]) -> dict[str, str]:
-    """What the container of an operator's Deployment gets; empty for every other object."""
+    """What the container of an operator's Deployment gets; empty for every other object. Raises ValueError."""
     if document.get("kind") != "Deployment":
         return {}
-    pod = document.get("spec", {}).get("template", {}).get("spec", {})
-    variables: Sequence[Mapping[str, Any]] = [
+    pod: Mapping[str, Any] = document
+    for name in ("spec", "template", "spec"):
+        pod = _object(pod.get(name), name)
+    variables = [
         item
-        for container in pod.get("containers") or []
-        for item in container.get("env") or []
+        for container in _objects(pod.get("containers"), "containers")
+        for item in _objects(container.get("env"), "env")
         if str(item.get("name")).startswith(PREFIX)
     ]
     values = {str(item["name"]): str(item["value"]) for item in variables if item.get("value") is not None}
     if not values:
         return {}
     # What the node fills in: the namespace is the Deployment's, the pod's name does not show.
-    return values | {f"{PREFIX}NAMESPACE": str(document.get("metadata", {}).get("namespace") or "default")}
+    return values | {
+        f"{PREFIX}NAMESPACE": str(_object(document.get("metadata"), "metadata").get("namespace") or "default")
+    }
+
+
+def _object(value: object, name: str) -> Mapping[str, Any]:
+    """Empty where it is absent."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"must hold Deployments whose `{name}` is an object")
+    return value
+
+
+def _objects(value: object, name: str) -> Sequence[Mapping[str, Any]]:
+    """Empty where it is absent."""
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+        raise ValueError(f"must hold Deployments whose `{name}` is a list of objects")
+    return value

@@ -13,7 +13,9 @@ from rich.console import Console
 from pdd_cli.choices import ReportOutput
 from pdd_cli.cluster.connection import ClusterOptions
 from pdd_cli.cluster.deadline import read_within
+from pdd_cli.console import SafeConsole
 from pdd_cli.errors import ClusterReadError
+from pdd_cli.names import check_name, check_namespace
 from pdd_cli.status.report import Report
 from pdd_cli.status.source import StatusSource
 from pdd_cli.status.table import print_report, report_json
@@ -33,8 +35,10 @@ class StatusOptions:
 
 
 def run(options: StatusOptions) -> int:
-    """The exit code: 0 ready, NOT_READY otherwise. Raises ClusterReadError or NotInClusterError."""
-    errors = Console(stderr=True)
+    """The exit code: 0 ready, NOT_READY otherwise. Raises InvalidUsageError, ClusterReadError or NotInClusterError."""
+    check_name(options.name)
+    check_namespace(options.cluster.namespace)
+    errors = SafeConsole(stderr=True)
     source = StatusSource(options.cluster, options.name)
 
     def look() -> Report:
@@ -48,7 +52,7 @@ def run(options: StatusOptions) -> int:
     for report in changes(look, errors, time.sleep):
         code = 0 if report.ready else NOT_READY
         if sys.stdout.isatty() and options.output is ReportOutput.TEXT:
-            Console().clear()
+            SafeConsole().clear()
         _write(report, options)
     return code
 
@@ -90,5 +94,5 @@ def _write(report: Report, options: StatusOptions) -> None:
     if options.output is ReportOutput.JSON:
         print(report_json(report, indent=None if options.watch else 2), flush=True)
         return
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    console = SafeConsole(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
     print_report(console, report, options.cluster.for_kubectl())

@@ -9,7 +9,7 @@ from pdd_cli.cluster.installing import FIRST_IMAGES, INSTALL
 from pdd_cli.cluster.reading import ClusterReader, unreadable
 from pdd_cli.errors import NotInClusterError
 from pdd_cli.status.report import Report, report_of
-from pdd_operator.api.labels import API_VERSION, DEPLOYMENT, PLURAL
+from pdd_operator.api.labels import API_VERSION, DEPLOYMENT, KIND, PLURAL
 from pdd_operator.errors import ClusterError
 
 
@@ -27,7 +27,7 @@ class StatusSource:
         """Raises ClusterReadError or NotInClusterError."""
         if self._reader is None:
             connection = connect(self._options)
-            self._namespace, self._server = connection.namespace, connection.api.configuration.host
+            self._namespace, self._server = connection.namespace, connection.server
             self._reader = ClusterReader(connection.api, self._options.timeout_seconds)
         try:
             return self._report(self._reader)
@@ -36,15 +36,14 @@ class StatusSource:
 
     def _report(self, reader: ClusterReader) -> Report:
         path = f"/apis/{API_VERSION}/namespaces/{self._namespace}/{PLURAL}/{self._name}"
-        deployment = reader.get(path)
+        deployment = reader.get(path, KIND)
         if deployment is None:
             raise NotInClusterError(self._why_missing(reader))
-        pods = reader.items(f"/api/v1/namespaces/{self._namespace}/pods", f"{DEPLOYMENT}={self._name}")
+        pods = reader.items(f"/api/v1/namespaces/{self._namespace}/pods", "Pod", f"{DEPLOYMENT}={self._name}")
         return report_of(deployment, pods, datetime.now(UTC))
 
     def _why_missing(self, reader: ClusterReader) -> str:
-        served = reader.get(f"/apis/{API_VERSION}") or {}
-        if not any(resource.get("name") == PLURAL for resource in served.get("resources") or ()):
+        if PLURAL not in reader.names(f"/apis/{API_VERSION}", "APIResourceList", "resources"):
             return (
                 f"{self._server} knows no PDDeployments: the chart is not installed. "
                 f"Install it: {INSTALL} ({FIRST_IMAGES})"

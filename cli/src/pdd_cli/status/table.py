@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pdd_cli.status.report import ConditionLine, Mark, PodLine, Report
+from pdd_operator.observe.printable import printable_json
 from pdd_operator.observe.reasons import ConditionType
 
 MARKS: Final = {Mark.PASS: ("✓", "green"), Mark.WARN: ("!", "yellow"), Mark.FAIL: ("✗", "bold red")}
@@ -24,7 +25,7 @@ _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 def report_json(report: Report, indent: int | None = 2) -> str:
     """Names in camelCase; ``ready`` is what the exit code says."""
     data = _camel(asdict(report)) | {"ready": report.ready, "rollingOut": report.rolling_out}
-    return json.dumps(data, indent=indent, ensure_ascii=False)
+    return printable_json(json.dumps(data, indent=indent, ensure_ascii=False))
 
 
 def print_report(console: Console, report: Report, for_kubectl: str = "") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -23,12 +24,13 @@ from pdd_operator.errors import (
 )
 
 CLIENT_ERRORS = (ApiException, urllib3.exceptions.HTTPError, OSError, ValueError)
-"""What may come out of a call of the client. ValueError: an answer that is no JSON."""
+"""What may come out of a call of the client. ValueError: an answer that is no JSON; or a header that cannot be sent."""
 
 _MESSAGE_LENGTH = 1024
 _UNTYPED = ("failed to create typed patch object", "failed to convert new object")
 """How a 500 begins that says that a server-side apply has a field which its kind does not have, or of another type."""
 _NAMESPACE_ENDS = "NamespaceTerminating"
+_USERINFO = re.compile(r"(?<=://)[^/\s]*@")
 _BY_STATUS: Mapping[int, Callable[[str, int], ClusterError]] = {
     401: ForbiddenError,
     404: NotFoundError,
@@ -39,7 +41,7 @@ _BY_STATUS: Mapping[int, Callable[[str, int], ClusterError]] = {
 def cluster_error(error: Exception, what: str) -> ClusterError:
     """The typed error for ``error``; ``what`` (verb, kind, name) begins its message."""
     if not isinstance(error, ApiException):
-        return TransientError(f"{what}: {type(error).__name__}: {error}"[:_MESSAGE_LENGTH])
+        return TransientError(without_userinfo(f"{what}: {_said(error)}")[:_MESSAGE_LENGTH])
     status = int(error.status or 0)
     answer = _status_of(error)
     reason, message = answer.reason, answer.message
@@ -59,6 +61,19 @@ def cluster_error(error: Exception, what: str) -> ClusterError:
     if status == 403:
         return QuotaExceededError(text, status) if "exceeded quota" in message else ForbiddenError(text, status)
     return _BY_STATUS.get(status, RefusedError)(text, status)
+
+
+def without_userinfo(text: str) -> str:
+    """Names and passwords that stand in URLs are nobody's to read."""
+    return _USERINFO.sub("", text)
+
+
+def _said(error: Exception) -> str:
+    """Of a plain ValueError its type alone: http.client puts the header that it refuses, a token, into the text."""
+    kind = type(error).__name__
+    if isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError):
+        return f"{kind}, whose text may hold credentials and is not shown"
+    return f"{kind}: {error}"
 
 
 def retry_after_of(headers: Mapping[str, str] | None) -> float | None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
+from pdd_operator.observe.printable import printable
 from pdd_operator.observe.reasons import ConditionType, Reason
 
 MAX_MESSAGE_CHARACTERS: Final = 1024
@@ -148,6 +149,6 @@ def _dated(
 
 
 def shortened(message: str, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
-    """At most ``limit`` characters, on one line: part of a message may come from a container."""
-    line = " ".join(message.split())
+    """At most ``limit`` characters, on one line, and no orders to terminals: part of a message may come from a container."""
+    line = printable(" ".join(message.split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"

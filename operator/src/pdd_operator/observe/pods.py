@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from pdd_operator.api.labels import Component
 from pdd_operator.observe.conditions import shortened
 from pdd_operator.observe.groups import condition_of, is_ready
+from pdd_operator.observe.printable import printable
 from pdd_operator.observe.reasons import Reason
 from pdd_operator.observe.references import field_of_reference, objects_of_volumes
 from pdd_operator.observe.scheduling import PodContext, explain_unschedulable
@@ -266,5 +267,5 @@ def _how_it_ended(ended: _Status) -> str:
         parts.append(str(ended["reason"]))
     said = " ".join(str(ended.get("message") or "").split())
     if said:
-        parts.append(f"it said: {said[-_QUOTED_CHARACTERS:]}")
+        parts.append(f"it said: {printable(said[-_QUOTED_CHARACTERS:])}")
     return ", ".join(parts)

@@ -103,3 +103,7 @@ def test_times_that_are_none() -> None:
 def test_messages_are_one_bounded_line() -> None:
     assert shortened("a\n  b\t c") == "a b c"
     assert len(shortened("x" * 5000)) == 1024
+
+
+def test_a_message_gives_no_orders_to_a_terminal() -> None:
+    assert shortened("a\x1b[2J\n b\x7f") == r"a\x1b[2J b\x7f"

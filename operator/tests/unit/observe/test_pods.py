@@ -100,6 +100,12 @@ def test_a_loop_is_told_alike_while_it_runs_and_while_it_waits() -> None:
     assert running[0] is Reason.CRASH_LOOPING
 
 
+def test_last_words_give_no_orders_to_a_terminal() -> None:
+    last = {"terminated": {"exitCode": 1, "message": "no \x1b[31mdevice\x9b2J"}}
+    said = trouble(container={"restartCount": 2, "lastState": last, "state": {"running": {}}})[1]
+    assert r"it said: no \x1b[31mdevice\x9b2J" in said
+
+
 def test_an_engine_that_ended_once_may_load_again() -> None:
     assert trouble(container=crashed(1))[0] is Reason.MODEL_LOADING
 
