@@ -134,8 +134,9 @@ def _transfers(draw: st.DrawFn) -> dict[str, Any]:
     properties = _SPEC["kvTransfer"]["properties"]
     transfer = draw(_some(properties, "direction", "recomputeThresholdTokens"))
     hold = draw(st.integers(2, 600))
-    timeout = draw(st.integers(1, min(10_000, hold * 1000 - 11)))
-    transfer["readTimeoutMilliseconds"] = draw(st.integers(10, hold * 1000 - timeout - 1))
+    promised = hold * 980 - 100  # milliseconds
+    timeout = draw(st.integers(1, min(10_000, promised - 11)))
+    transfer["readTimeoutMilliseconds"] = draw(st.integers(10, promised - timeout - 1))
     transfer["claim"] = {"holdSeconds": hold, "timeoutMilliseconds": timeout}
     transfer["claim"] |= draw(_some(properties["claim"]["properties"], "maxOwnersAsked", "maxPercentOfBlocks"))
     ttl = draw(st.integers(480, 86_400))
