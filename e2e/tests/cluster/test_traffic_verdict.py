@@ -107,8 +107,16 @@ def test_reuse_is_counted_against_own_caches_and_against_none() -> None:
     found = reuse(heard(*turns).attempts)
     assert found.all == Reuse(3, 600, 100 + 104 + 108, 100 + 200 + (300 - 96))
     assert found.handed_over == Reuse(2, 500, 104 + 108, 200 + (300 - 96))
-    assert found.read_over == 2
+    assert (found.read_over, found.late) == (2, 0)
     assert "312 (52 %)" in found.table()
+
+
+def test_a_history_that_comes_too_late_is_counted() -> None:
+    missed = receipt("p-1", 200, 0, 0)
+    missed["prefill"]["reason"] = "Timeout"
+    turns = [attempt(turn=0, ended=2.0, receipt=receipt("p-0", 100, 0, 0)), attempt(turn=1, ended=3.0, receipt=missed)]
+    found = reuse(heard(*turns).attempts)
+    assert (found.handed_over.turns, found.read_over, found.late) == (1, 0, 1)
 
 
 def test_reuse_since_a_time_minds_what_engines_took_before() -> None:

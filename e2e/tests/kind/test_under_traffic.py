@@ -25,7 +25,7 @@ from pdd_e2e.kind_suite.traffic_plan import LONG, READER, RETURNING
 from pdd_e2e.kind_suite.traffic_verdict import Attempt, Heard, failures, kinds, reuse, wrong
 
 USERS = 4
-COME_BACK = 9  # three for each prefill engine, if routers spread them evenly
+COME_BACK = 6  # two for each prefill engine, if routers spread them evenly
 HANDED_OVER = 2
 WORK_FOR_ALL_SECONDS = 120
 PREFILL_DEATHS = 3
@@ -91,14 +91,14 @@ def test_more_engines_share_the_work(scene: Scene, say: Say) -> None:
     scene.stands(prefill=3, decode=2)
     grown = time.time()
     say(f"3 and 2 engines after {grown - began:.0f} s")
-    traffic.call(0)
     traffic.wait(lambda heard: all_worked(heard, grown, 3, 2), "work for all engines", WORK_FOR_ALL_SECONDS)
+    traffic.call(0)
     traffic.wait(lambda heard: all_asked(heard, 0), "answers to all who return", WORK_FOR_ALL_SECONDS)
     shrinking = time.time()
     scene.asks_for(prefill=2, decode=2)
     wait_until(lambda: len(scene.small.ready_pods("prefill")) == 2, "one that is leaving", 30)
     traffic.call(1)
-    heard = traffic.wait(lambda heard: all_asked(heard, 1), "answers to all who came back", WORK_FOR_ALL_SECONDS)
+    heard = traffic.wait(lambda heard: all_came_back(heard, grown), "turns handed over", WORK_FOR_ALL_SECONDS)
     scene.stands(prefill=2, decode=2)
     say(f"2 and 2 after {time.time() - shrinking:.0f} s")
     assert wrong(heard) == []
@@ -118,8 +118,13 @@ def all_asked(heard: Heard, turn: int) -> bool:
     return sum(item.outcome == "Whole" for item in asked) == COME_BACK
 
 
+def all_came_back(heard: Heard, since: float) -> bool:
+    """And some of all users' turns were taken by another prefill engine than the one before, which has gone or was busy."""
+    return all_asked(heard, 1) and reuse(heard.attempts, since).handed_over.turns >= HANDED_OVER
+
+
 def check_reuse(heard: Heard, grown: float, say: Say) -> None:
-    """Turns that another engine took, the one before being gone or busy, read their history: less was computed than own caches alone would have left."""
+    """Turns that another engine took read their history: less was computed than own caches alone would have left."""
     found = reuse(heard.attempts, grown)
     told = (
         f"{kinds(heard.attempts)['Whole']} answers; since there were 3 prefill and 2 decode engines:\n{found.table()}"
@@ -127,8 +132,7 @@ def check_reuse(heard: Heard, grown: float, say: Say) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "reuse-across-prefill-engines.txt").write_text(f"{told}\n")
     say(told)
-    assert found.handed_over.turns >= HANDED_OVER
-    assert found.read_over >= 0.8 * found.handed_over.turns
+    assert found.read_over >= max(1, 0.8 * (found.handed_over.turns - found.late))
     assert found.handed_over.computed < 0.75 * found.handed_over.own_cache_only
     assert found.all.computed < found.all.own_cache_only
 

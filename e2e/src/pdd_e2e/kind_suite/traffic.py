@@ -71,7 +71,7 @@ class Traffic:
         return self.wait(enough, f"{number} answers", timeout_seconds)
 
     def call(self, turn: int) -> None:
-        """Those who return ask their first (0) or their second question (1), all at the same time."""
+        """Those who return ask their first (0) or their second question (1)."""
         self._signal(("SIGUSR1", "SIGUSR2")[turn])
 
     def stop(self) -> Heard:

@@ -3,7 +3,7 @@
 Python 3.11 and aiohttp, which the router's image has; imports nothing of this package, being handed to the pod as one file. First it has
 every answer computed afresh by one engine (`reference` lines), then its users hold conversations until SIGTERM or the
 plan's deadline (`asked`, `opened` and `attempt` lines), each turn again until it is answered. Those who return have one conversation each:
-they begin it together on SIGUSR1 and go on with it together on SIGUSR2. Judges how an answer came, never what it says.
+they begin it on SIGUSR1 and go on with it on SIGUSR2, a few at a time. Judges how an answer came, never what it says.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ import aiohttp
 _NEAR_TIE = 0.02
 _ENDS = ("<|im_end|>", "<|endoftext|>")
 _CHAT = "/v1/chat/completions"
-_KEPT_SECONDS = (
-    300.0  # of a connection between two calls: the router at its other end is the one that knows the conversation
-)
+_RETURN_AT_ONCE = 3  # more on two cores, and what they read comes too late
+# Of a connection between two calls: the router at its other end is the one that knows the conversation.
+_KEPT_SECONDS = 300.0
 
 
 @dataclass(slots=True)
@@ -107,6 +107,7 @@ class World:
     plan: dict[str, Any]
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     calls: tuple[asyncio.Event, ...] = field(default_factory=lambda: (asyncio.Event(), asyncio.Event()))
+    door: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_RETURN_AT_ONCE))
     conversations: Iterator[int] = field(default_factory=itertools.count)
 
     def key_of(self, conversation: int) -> str:
@@ -202,8 +203,9 @@ async def come_back(world: World, user: str, dialogue: dict[str, Any]) -> None:
     async with aiohttp.ClientSession(connector=connector) as session:
         for turn, call in enumerate(world.calls):
             await call.wait()
-            if world.stop.is_set() or not await until_answered(world, session, user, dialogue, conversation, turn):
-                break
+            async with world.door:
+                if world.stop.is_set() or not await until_answered(world, session, user, dialogue, conversation, turn):
+                    break
 
 
 async def until_answered(

@@ -160,11 +160,13 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class ReuseReport:
-    """`all` turns; those `handed_over`: taken by another prefill engine than the turn before; of these `read_over` read from another engine."""
+    """`all` turns; those `handed_over`: taken by another prefill engine than the turn before; of these `read_over` read from another engine,
+    and `late` began to read, and it took too long: a miss."""
 
     all: Reuse
     handed_over: Reuse
     read_over: int
+    late: int
 
     def table(self) -> str:
         """For people."""
@@ -178,7 +180,11 @@ class ReuseReport:
         lines = [f"{name:<50} {first:>15} {second:>15}" for name, (first, second) in rows]
         head = f"{'':<50} {'all':>15} {'handed over':>15}"
         return "\n".join(
-            [head, *lines, f"of {self.handed_over.turns} turns handed over, {self.read_over} read their history"]
+            [
+                head,
+                *lines,
+                f"of {self.handed_over.turns} turns handed over, {self.read_over} read their history, {self.late} too late",
+            ]
         )
 
 
@@ -186,7 +192,7 @@ def reuse(attempts: Sequence[Attempt], since: float = 0.0) -> ReuseReport:
     """Of turns that began since then, from receipts. What an engine's own cache would have held is the longest prompt of the conversation that it
     took before, whenever that was, in whole blocks.
     """
-    total, handed, read = Reuse(), Reuse(), 0
+    total, handed, read, late = Reuse(), Reuse(), 0, 0
     held: dict[tuple[int, str], int] = {}
     latest: dict[int, str] = {}
     for attempt in sorted(attempts, key=lambda item: item.ended):
@@ -200,9 +206,10 @@ def reuse(attempts: Sequence[Attempt], since: float = 0.0) -> ReuseReport:
             if latest.get(attempt.conversation, attempt.prefill) != attempt.prefill:
                 handed += turn
                 read += leg["read_tokens"] > 0
+                late += leg.get("reason") == "Timeout"
         held[place] = max(held.get(place, 0), prompt // _BLOCK * _BLOCK)
         latest[attempt.conversation] = attempt.prefill
-    return ReuseReport(total, handed, read)
+    return ReuseReport(total, handed, read, late)
 
 
 def _share(part: int, whole: int) -> str:
