@@ -139,7 +139,7 @@ def _engine_container(
 
 def _probes(startup_timeout_seconds: int) -> dict[str, Any]:
     """Loading a model takes minutes to hours: until then only the startup probe counts."""
-    period = 5
+    period = 2  # it costs nothing, and a rollout waits for it once for every engine
     return {
         "startupProbe": _health(period, -(-startup_timeout_seconds // period), 5),
         "readinessProbe": _health(5, 3, 5),
