@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 import structlog
 from aiohttp import web
 
+from pdd_router.endpoints.engine import Role
 from pdd_router.errors import BadRequestError, DeadlineExceededError, NotFoundError, RouterError, UnavailableError
 from pdd_router.flow.relay import Relay
 from pdd_router.flow.services import Services
@@ -138,6 +139,8 @@ async def _read_input(request: web.Request, services: Services, tenant: str, mor
         tuple(request.headers.get(name) for name in CONVERSATION_HEADERS),
         services.config.limits,
     )
+    while not services.registry.models() and services.registry.is_coming(Role.DECODE):
+        await services.registry.news()  # the moment in which one decode engine takes over from another
     _check_model(services, client)
     return TurnInput(
         request=client,

@@ -62,6 +62,33 @@ async def test_pod_serves_only_once_it_is_ready(kube_cluster: Any) -> None:
         assert {(await c.chat(fresh(f"new {at}"))).receipt["decode"]["engine"] for at in range(4)} == {"d0", "d1"}
 
 
+async def test_when_the_only_decode_goes_as_another_gets_ready_no_request_is_refused(kube_cluster: Any) -> None:
+    """A rolling restart: the StatefulSet takes the next pod away as soon as the one before is Ready, and health is looked at every few seconds."""
+    async with kube_cluster(["d0", "d1"], shown=["d0"], config={"health": {"intervalSeconds": 30}}) as c:
+        await c.decodes[1].kill()
+        await c.show(c.decodes[1], ready=False)
+        await c.until_state("d1", lambda state: state.failed_checks > 0)
+        await c.decodes[1].restart()
+        await c.show(c.decodes[1])
+        await c.show(c.decodes[0], deleted=True)
+        await c.until_state("d0", lambda state: state.draining)
+        assert (await c.chat(fresh("now"))).receipt["decode"]["engine"] == "d1"
+        await c.decodes[1].kill()
+        assert (await c.chat(fresh("later"))).status == 503, "it was met: nobody waits for it any more"
+
+
+async def test_a_request_waits_for_an_engine_whose_health_is_being_asked(kube_cluster: Any) -> None:
+    async with kube_cluster(["d0"], shown=[]) as c:
+        await c.decodes[0].kill()
+        await c.show(c.decodes[0])
+        await c.until_state("d0", lambda state: state.failed_checks > 0)
+        asking = asyncio.create_task(c.chat(fresh("early")))
+        done, _ = await asyncio.wait([asking], timeout=0.3)
+        assert not done, "it was listed as serving a moment ago"
+        await c.decodes[0].restart()
+        assert (await asking).status == 200
+
+
 async def test_pod_that_loses_readiness_keeps_its_life(kube_cluster: Any) -> None:
     async with kube_cluster(["p0", "d0", "d1"]) as c:
         first = await c.chat(LONG)

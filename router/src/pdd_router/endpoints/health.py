@@ -5,6 +5,7 @@ counting. One slow engine must not delay the checks of the others.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 
 import structlog
@@ -24,6 +25,8 @@ class HealthChecks:
         self._upstream = upstream
         self._config = config
         self._tasks: dict[EngineId, asyncio.Task[None]] = {}
+        self._due: dict[EngineId, asyncio.Event] = {}
+        self._accepting: set[EngineId] = set()
 
     async def run(self) -> None:
         """Until cancelled: one task for each engine that is listed."""
@@ -41,13 +44,21 @@ class HealthChecks:
         listed = {state.engine.id: state.engine for state in self._registry.states() if not state.gone}
         for key in self._tasks.keys() - listed.keys():
             self._tasks.pop(key).cancel()
+            del self._due[key]
         for key in listed.keys() - self._tasks.keys():
-            self._tasks[key] = asyncio.create_task(self._check_for_ever(listed[key]), name=f"health {key.name}")
+            due = self._due[key] = asyncio.Event()
+            self._tasks[key] = asyncio.create_task(self._check_for_ever(listed[key], due), name=f"health {key.name}")
+        accepting = {state.engine.id for state in self._registry.states() if state.accepting}
+        for key in accepting - self._accepting:
+            self._due[key].set()  # who lists it sends requests its way: others may be told to go at this moment
+        self._accepting = accepting
 
-    async def _check_for_ever(self, engine: Engine) -> None:
+    async def _check_for_ever(self, engine: Engine, due: asyncio.Event) -> None:
         while True:
+            due.clear()
             await self.check(engine)
-            await asyncio.sleep(self._config.interval_seconds)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(due.wait(), self._config.interval_seconds)
 
     async def check(self, engine: Engine) -> None:
         """Once."""

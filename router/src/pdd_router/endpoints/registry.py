@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from pdd_router.config import Breaker as BreakerConfig
@@ -28,6 +28,10 @@ from pdd_router.endpoints.engine import (
 )
 from pdd_router.endpoints.introductions import Introductions
 
+_NEWS_SECONDS = 0.5
+_COMING_SECONDS = 3.0
+"""How long after it was first listed as serving an engine may still be met: a check of its health, and a bit."""
+
 
 class NotAdmittedError(Exception):
     """The engine is gone, or its breaker lets nothing through at this moment."""
@@ -39,6 +43,8 @@ class EngineState:
     breaker: Breaker
     epoch: int = 0
     healthy: bool = False
+    met: bool = False  # it was healthy once
+    serving_since: float = 0.0  # on the clock
     failed_checks: int = 0
     standing: Standing = Standing.SERVING
     gone: bool = False  # not listed any more: forgotten when its last request has ended
@@ -100,6 +106,7 @@ class Registry:
         self._uses = 0
         self.changed = asyncio.Event()  # lives or introductions changed
         self.listed = asyncio.Event()  # the list of engines changed
+        self._news = asyncio.Event()  # another one each time that `changed` is set
         self.introductions = Introductions(
             direction=direction,
             retry_base_seconds=introductions.retry_base_seconds,
@@ -119,6 +126,8 @@ class Registry:
             state = self._states.get(key)
             if state is None or state.engine != item.engine:
                 state = self._states[key] = self._new_state(item.engine)
+            if item.standing is Standing.SERVING and not state.accepting:
+                state.serving_since = self._clock()
             state.standing = item.standing
             state.gone = False
         for key, state in list(self._states.items()):
@@ -138,7 +147,7 @@ class Registry:
             base_seconds=self._breaker_config.base_seconds,
             max_seconds=self._breaker_config.max_seconds,
         )
-        return EngineState(engine=engine, breaker=breaker, epoch=self._next_epoch)
+        return EngineState(engine=engine, breaker=breaker, epoch=self._next_epoch, gone=True)
 
     def _may_eject(self, role: Role) -> bool:
         peers = self._peers(role)
@@ -176,6 +185,22 @@ class Registry:
             introduced=frozenset(self.introductions.introduced),
         )
 
+    def is_coming(self, role: Role) -> bool:
+        """Whether an engine has just been listed as serving and its health is not known yet: it will take requests in a moment."""
+        now = self._clock()
+        return any(
+            state.engine.role is role
+            and state.accepting
+            and not state.met
+            and now - state.serving_since < _COMING_SECONDS
+            for state in self._states.values()
+        )
+
+    async def news(self) -> None:
+        """Until the life of some engine has changed, or for a moment: for whoever waits for one that is coming."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), _NEWS_SECONDS)
+
     def models(self) -> dict[str, dict[str, object]]:
         """What can be asked for: models of decode engines that take requests, as the engines describe them."""
         found: dict[str, dict[str, object]] = {}
@@ -194,7 +219,7 @@ class Registry:
         news = not state.healthy
         state.failed_checks = 0
         state.models = models
-        state.healthy = True
+        state.healthy = state.met = True
         if news:
             self._settle()
         return news
@@ -222,6 +247,8 @@ class Registry:
         self._readmit()
         self.introductions.keep_only(state.view().living for state in self._states.values())
         self.changed.set()
+        self._news.set()
+        self._news = asyncio.Event()
 
     # ---- who uses it ----
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from pdd_router.config import Direction, Keep, Mechanism, OnPrefillFailure
-from pdd_router.endpoints.engine import EngineView
+from pdd_router.endpoints.engine import EngineView, Role
 from pdd_router.endpoints.registry import NotAdmittedError, Use
 from pdd_router.errors import EngineFailedError, EngineRejectedError, LegError
 from pdd_router.flow import attempts, kv_params
@@ -22,7 +22,7 @@ from pdd_router.flow.services import Services
 from pdd_router.openai.request import ClientRequest
 from pdd_router.policy.chain import Chain
 from pdd_router.policy.conversations import Match, Served
-from pdd_router.policy.decide import Arm, Plan, Refusal, TurnFacts, decide
+from pdd_router.policy.decide import Arm, Plan, Refusal, RefusalReason, TurnFacts, decide
 from pdd_router.upstream import EventStream
 
 JsonObject = dict[str, object]
@@ -82,7 +82,7 @@ class Turn:
 
     async def _plan_and_prefill(self) -> Plan:
         while True:
-            plan = self._decide()
+            plan = await self._decided()
             prefill = plan.prefill
             if prefill is None or prefill.living == self._progress.attempt.prefilled:
                 if prefill is None:
@@ -101,13 +101,18 @@ class Turn:
                 if self._is_decode_there(plan):
                     return plan
 
-    def _decide(self) -> Plan:
-        snapshot = self._services.registry.snapshot(self._given.request.model)
-        attempt = self._progress.attempt
-        plan = decide(snapshot, self._facts(), self._services.policy, attempt)
-        if isinstance(plan, Refusal):
-            raise attempts.refused(plan, self._progress)
+    async def _decided(self) -> Plan:
+        """A request that comes while one decode engine takes over from another waits for that moment."""
+        registry = self._services.registry
+        while isinstance(plan := self._decide(), Refusal):
+            if plan.reason is not RefusalReason.NO_DECODE or not registry.is_coming(Role.DECODE):
+                raise attempts.refused(plan, self._progress)
+            await registry.news()
         return plan
+
+    def _decide(self) -> Plan | Refusal:
+        snapshot = self._services.registry.snapshot(self._given.request.model)
+        return decide(snapshot, self._facts(), self._services.policy, self._progress.attempt)
 
     def _facts(self) -> TurnFacts:
         given, match = self._given, self._match
