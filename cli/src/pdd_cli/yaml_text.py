@@ -1,26 +1,35 @@
-"""YAML from strangers: every document of a text, as Kubernetes takes YAML, or one sentence with line and column. Pure.
+"""YAML from strangers: every document of a text, as kubectl reads it, or one sentence with line and column. Pure.
 
 Nothing is constructed, and nothing walks it, before its nodes have been counted: a few lines of aliases can mean more than fits into memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+import math
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
 
+from pdd_cli.yaml_scalars import plain
+
 MOST_REPEATED: Final = 100_000
 """Nodes that one document may have more than are written, by aliases."""
 MOST_DEPTH: Final = 100
-MOST_CHARACTERS: Final = 1000
-"""Of a number."""
-_STRING: Final = "tag:yaml.org,2002:str"
-_INTEGER: Final = "tag:yaml.org,2002:int"
-_MERGE: Final = "tag:yaml.org,2002:merge"
+_YAML: Final = "tag:yaml.org,2002:"
+_STRING: Final = f"{_YAML}str"
+_MERGE: Final = f"{_YAML}merge"
+_TAGS: Final = {
+    str: _STRING,
+    int: f"{_YAML}int",
+    float: f"{_YAML}float",
+    bool: f"{_YAML}bool",
+    type(None): f"{_YAML}null",
+}
+_TYPES: Final = {tag: kind for kind, tag in _TAGS.items() if kind is not str}
 _CONVERTERS: Final = (ValueError, ArithmeticError, LookupError, AttributeError, TypeError)
-"""What PyYAML's own converters let out: 2024-99-99, !!bool x, !!timestamp x."""
+"""What PyYAML's own converters let out: !!timestamp x, !!binary x."""
 _TOO_DEEP: Final = f"must not be nested deeper than {MOST_DEPTH} levels"
 
 
@@ -115,22 +124,43 @@ class _Loader(yaml.SafeLoader):
             raise yaml.scanner.ScannerError(None, None, _TOO_DEEP, self.get_mark())
         super().fetch_flow_collection_start(TokenClass)
 
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        """The tag of what has none."""
+        if kind is not yaml.ScalarNode or not implicit[0]:
+            return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]  # PyYAML's
+        return _MERGE if value == "<<" else _TAGS[type(plain(value))]
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Hashable:
-        if (
-            node.tag == _INTEGER and len(node.value) > MOST_CHARACTERS
-        ):  # what has more Python may neither read nor write
-            raise _refusal(node, f"a number must have at most {MOST_CHARACTERS:,} characters")
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar(node, super().construct_object)
         try:
             found: Hashable = super().construct_object(node, deep)
         except _CONVERTERS as error:
-            kind = node.tag.rpartition(":")[2]
-            said = (
-                f"`{node.value:.40}` must be of type {kind}"
-                if isinstance(node, yaml.ScalarNode)
-                else f"must be of type {kind}"
-            )
-            raise _refusal(node, said) from error
+            raise _refusal(node, f"must be of type {_type(node)}") from error
         return found
+
+
+def _scalar(node: yaml.ScalarNode, construct: Callable[[yaml.Node], Any]) -> Hashable:
+    """``construct``: PyYAML's own, which is asked about tags that only a user wrote, not about values: those are kubectl's."""
+    if node.tag == _MERGE:  # in a value's place it means nothing
+        return str(node.value)
+    wrong = f"`{node.value:.40}` must be of type {_type(node)}"
+    if node.tag not in _TYPES:
+        try:
+            found = construct(node)
+            return found.decode() if isinstance(found, bytes) else str(node.value)
+        except _CONVERTERS as error:
+            raise _refusal(node, wrong) from error
+    value = plain(node.value)
+    if (type(value), _TYPES[node.tag]) != (int, float) and type(value) is not _TYPES[node.tag]:
+        raise _refusal(node, wrong)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _refusal(node, f"`{node.value}` must be a number that JSON has")
+    return value
+
+
+def _type(node: yaml.Node) -> str:
+    return str(node.tag.rpartition(":")[2])
 
 
 def _refusal(node: yaml.Node, said: str) -> yaml.YAMLError:

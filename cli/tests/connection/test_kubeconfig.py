@@ -29,7 +29,7 @@ def refused(pdd: Pdd, path: Path) -> str:
         (b"a: b\nc: [", "must be YAML: line 2"),
         (b"a: &a {b: *a}", "must be YAML: line 1"),
         (b"a: " + b"[" * 5000, "must be YAML: line 1"),
-        (b"a: 2020-13-45", "`2020-13-45` must be"),
+        (b"a: !!timestamp abc", "`abc` must be of type timestamp"),
         (b"1: a", "a key must be a string"),
         (b"a: b\nc: \xe9", "line 2 is not UTF-8"),
         (b"{}", "Expected key current-context"),

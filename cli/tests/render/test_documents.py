@@ -100,7 +100,7 @@ def test_what_is_no_yaml_is_refused(text: str, says: str) -> None:
 
 
 def test_merge_keys_are_no_doubled_keys() -> None:
-    (document,) = parse_documents("a: &a {x: 1}\nb: &b {y: 1}\nc: {<<: *a, x: 2}\nd: {<<: [*a, *b]}", "x")
+    (document,) = parse_documents("a: &a {x: 1}\nb: &b {z: 1}\nc: {<<: *a, x: 2}\nd: {<<: [*a, *b]}", "x")
     assert document.content["c"] == {"x": 2}
 
 

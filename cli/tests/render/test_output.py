@@ -1,5 +1,8 @@
 """What is written: YAML that holds exactly the objects, names, a summary."""
 
+import json
+from collections.abc import Iterable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -8,10 +11,12 @@ import pytest
 import yaml
 from rendering import DOCUMENTED, EVERY_KIND, ROOT, SAMPLES, SETTINGS, sample, shown
 from rich.console import Console
+from scalars import AS_VALUES
 
 from pdd_cli.render.objects import Shown
 from pdd_cli.render.summary import pods_of, summary
 from pdd_cli.render.text import as_names, as_yaml
+from pdd_cli.yaml_text import load_all
 from pdd_operator.api.parse import parse_deployment
 from pdd_operator.render import render
 from pdd_operator.render.inputs import ClusterFacts, Replicas
@@ -35,6 +40,23 @@ def seen(one: Shown, width: int = 140) -> str:
 def test_the_yaml_is_the_objects(path: Path) -> None:
     one = shown(sample(path))
     assert documents(as_yaml([one])) == list(one.manifests)
+
+
+def test_text_that_kubectl_would_take_for_a_number_has_quotes() -> None:
+    """A revision is six characters of hex: in 3 of 100 they read like 123e45."""
+    item = sample(P5EN)
+    values = [*AS_VALUES, "123e45", "a: b", "plain"]
+    item["spec"]["engine"]["env"] = [{"name": f"V{number}", "value": value} for number, value in enumerate(values)]
+    one = replace(shown(item), revision="123e45")
+    text = as_yaml([replace(one, manifests=tuple(renamed(one.manifests, shown(item).revision, one.revision)))])
+    assert "pdserve.io/revision-group: '123e45'" in text
+    assert [document for document in load_all(text) if document] == documents(text)
+    for value in values[:-2]:
+        assert f"value: '{value}'" in text
+
+
+def renamed(manifests: Iterable[Any], old: str, new: str) -> list[Any]:
+    return [json.loads(json.dumps(manifest).replace(old, new)) for manifest in manifests]
 
 
 def test_the_same_object_gives_the_same_bytes() -> None:

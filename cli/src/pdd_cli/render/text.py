@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from pdd_cli.render.objects import Shown
+from pdd_cli.yaml_scalars import plain
 from pdd_operator.api.objects import Manifest, SecretOnce
 
 _WIDTH = 160
@@ -79,14 +80,14 @@ def _secret(secret: SecretOnce) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """No anchors, and scripts as they are written."""
+    """No anchors, scripts as they are written, and quotes round text that kubectl would take for something else, as a revision like 123e45."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
+    style = "|" if "\n" in text else None if isinstance(plain(text), str) else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
