@@ -20,6 +20,8 @@
   value: {{ . | quote }}
 {{- end }}
 {{- end }}
+- name: PDD_OPERATOR_API_SERVER_PORTS
+  value: {{ join "," .Values.networkPolicy.apiServerPorts | quote }}
 - name: PDD_OPERATOR_ALLOW_PRIVILEGED
   value: {{ .Values.allowPrivileged | quote }}
 - name: PDD_OPERATOR_LEADER_ELECTION

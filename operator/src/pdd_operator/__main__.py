@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeVar
 from uuid import uuid4
 
 import kopf
@@ -43,6 +44,7 @@ from pdd_operator.settings import Settings
 from pdd_operator.watches import WatchMonitor
 from pdd_operator.workqueue import Done, Retry, WorkQueue, serve
 
+T = TypeVar("T")
 _log = structlog.stdlib.get_logger("pdd_operator")
 
 EXIT_SETTINGS = 2
@@ -137,8 +139,9 @@ class Operator:
 
     async def _work(self) -> int:
         """Until asked to stop, or until something that must run for ever ends."""
-        watched = await self._watched_kinds()
-        if watched is None:
+        watched = await self._answer("kinds are served", partial(_served, self._cluster))
+        namespaces = await self._answer("namespaces may be read", self._readable_namespaces)
+        if watched is None or namespaces is None:
             return 0
         self._watches.expect(kind.kind for kind in (*watched, kinds.POD, kinds.DEPLOYMENT))
         loop = asyncio.get_running_loop()
@@ -149,12 +152,13 @@ class Operator:
         broken = asyncio.Event()
         broke = partial(loop.call_soon_threadsafe, broken.set)
         lasting = {
-            asyncio.create_task(_apart(self._watching(watched, told, broke)), name="watches"),
+            asyncio.create_task(_apart(self._watching(watched, namespaces, told, broke)), name="watches"),
             asyncio.create_task(broken.wait(), name="a watch"),
             asyncio.create_task(
                 serve(self._queue, self._wake, self._reconcile, self._settings.workers), name="workers"
             ),
             asyncio.create_task(self._resync(), name="resync"),
+            asyncio.create_task(self._until_readable(namespaces), name="namespaces"),
             asyncio.create_task(self._sampler.run(), name="sampling"),
             asyncio.create_task(self._stopped.wait(), name="stop"),
         }
@@ -173,17 +177,38 @@ class Operator:
             await asyncio.wait(going, timeout=_STOP_SECONDS)
         return 0 if asked else EXIT_BROKEN
 
-    async def _watched_kinds(self) -> tuple[Kind, ...] | None:
-        """Child kinds that are served. Those that come later are restored by the resync only, until the next start. None: stopped."""
+    async def _answer(self, of_what: str, ask: Callable[[], tuple[T, ...]]) -> tuple[T, ...] | None:
+        """What holds until the next start. None: stopped."""
         while not self._stopped.is_set():
             try:
-                return await asyncio.to_thread(_served, self._cluster)
+                return await asyncio.to_thread(ask)
             except OperatorError as error:
-                _log.warning("Could not ask which kinds are served", error=str(error))
+                _log.warning(f"Could not ask which {of_what}", error=str(error))
                 await asyncio.sleep(_AGAIN_SECONDS)
         return None
 
-    async def _watching(self, watched: tuple[Kind, ...], told: Told, broke: Callable[[], object]) -> None:
+    def _readable_namespaces(self) -> tuple[str, ...]:
+        """Of those to be watched. One that is deleted takes its Role along, and a watch that is refused ends the process: the others must not go with it."""
+        asked = self._settings.watch_namespaces
+        readable = tuple(filter(self._cluster.may_read, asked))
+        if left_out := [name for name in asked if name not in readable]:
+            _log.warning("Left out namespaces that may not be read", namespaces=left_out)
+        return readable or asked  # none at all would mean the whole cluster
+
+    async def _until_readable(self, watched: tuple[str, ...]) -> None:
+        """Ends when one that was left out may be read: the process begins again, and watches it."""
+        left_out = [name for name in self._settings.watch_namespaces if name not in watched]
+        while True:
+            await asyncio.sleep(self._settings.resync_seconds)
+            for name in left_out:
+                with contextlib.suppress(OperatorError):
+                    if await asyncio.to_thread(self._cluster.may_read, name):
+                        _log.info("May read a namespace that was left out", namespace=name)
+                        return
+
+    async def _watching(
+        self, watched: tuple[Kind, ...], namespaces: tuple[str, ...], told: Told, broke: Callable[[], object]
+    ) -> None:
         """In a loop of its own, as kopf at its end cancels every task that it did not find at its beginning.
 
         A watcher of kopf gives up on answers that it does not know (410), and kopf's end may then hang for ever: ``broke`` says so.
@@ -193,7 +218,6 @@ class Operator:
         self._stop_kopf = partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set)
         if self._end_watches.is_set():
             return
-        namespaces = self._settings.watch_namespaces
         watching = asyncio.create_task(
             kopf.operator(
                 registry=make_registry(told, watched),

@@ -7,7 +7,7 @@ looks spares calls and repeats; losing it costs nothing else. Synchronous: runs 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,14 @@ import structlog
 
 from pdd_operator.actions import Execution, execute, sentence_of
 from pdd_operator.api import labels
-from pdd_operator.api.names import NamespacedName, ObjectRef, engine_set_name
+from pdd_operator.api.names import (
+    NamespacedName,
+    ObjectRef,
+    claim_key_name,
+    component_name,
+    engine_set_name,
+    tenant_salt_name,
+)
 from pdd_operator.api.objects import Action, Apply, Manifest, Rendered, ref_of
 from pdd_operator.api.parse import InvalidSpecError, parse_deployment
 from pdd_operator.api.v1alpha1 import PDDeployment
@@ -33,10 +40,17 @@ from pdd_operator.kube import kinds
 from pdd_operator.kube.cluster import Cluster
 from pdd_operator.kube.events import EventRecorder
 from pdd_operator.metrics import Metrics
-from pdd_operator.observe.events import Event, claim_key_replaced, events_between, left_to_another, secret_found
+from pdd_operator.observe.events import (
+    Event,
+    claim_key_replaced,
+    events_between,
+    left_to_another,
+    secret_found,
+    tenant_salt_replaced,
+)
 from pdd_operator.observe.observed import Observed, ReuseWindow
 from pdd_operator.observe.outcome import Failure, ReconcileOutcome, RolloutPlan
-from pdd_operator.observe.ownership import operator_of
+from pdd_operator.observe.ownership import group_of, operator_of
 from pdd_operator.observe.refusals import sets_without_pods
 from pdd_operator.observe.rollout import plan_rollout
 from pdd_operator.observe.status import compute_status
@@ -203,9 +217,12 @@ class Reconciler:
     def _act(self, observed: Observed, parsed: PDDeployment, memory: _Memory) -> _Look:
         require_permitted(parsed.spec, self._settings)
         revision = revision_of(parsed, self._settings)
+        paused = parsed.metadata.annotations.get(labels.RECONCILE) == labels.PAUSED
+        if paused:  # status is about what runs: another revision begins when work goes on
+            revision = (observed.deployment.get("status") or {}).get("revision") or revision
         observed = self._with_lost_sets(observed, revision)
         sizes = plan_rollout(parsed.spec, revision, observed)
-        if parsed.metadata.annotations.get(labels.RECONCILE) == labels.PAUSED:
+        if paused:
             return _Look(observed, parsed, ReconcileOutcome(revision, paused=True, rollout=sizes))
         rendered = render(parsed, self._settings, self._facts(), sizes.replicas)
         observed = self._with_unlabelled(observed, rendered)
@@ -221,7 +238,7 @@ class Reconciler:
             parsed,
             outcome,
             tuple(execution.done),
-            (*map(claim_key_replaced, _replaced_keys(observed, execution)), *map(secret_found, secrets.found)),
+            (*_replaced(observed, execution), *map(secret_found, secrets.found)),
             secrets.again_seconds,
             execution.interrupted,
             execution.conflict,
@@ -385,14 +402,13 @@ def _version(live: Manifest) -> str:
     return str(live["metadata"].get("resourceVersion", ""))
 
 
-def _replaced_keys(observed: Observed, execution: Execution) -> tuple[str, ...]:
-    """Names of Secrets that were made anew although pods that hold their former content are there."""
-    groups = {
-        child["metadata"].get("labels", {}).get(labels.REVISION_GROUP)
-        for ref, child in observed.children.items()
-        if ref.kind == "StatefulSet"
-    }
-    made = (secret.manifest["metadata"] for secret in execution.made)
-    return tuple(
-        metadata["name"] for metadata in made if metadata.get("labels", {}).get(labels.REVISION_GROUP) in groups
-    )
+def _replaced(observed: Observed, execution: Execution) -> Iterator[Event]:
+    """Of Secrets that were made anew although pods that hold their former content are there."""
+    name = observed.deployment["metadata"]["name"]
+    router = component_name(name, labels.Component.ROUTER)
+    users = {group_of(ref, name) for ref in observed.children if ref.kind == "StatefulSet"}
+    for secret in map(name_of, execution.made):
+        if any(group is not None and secret == claim_key_name(name, group) for group in users):
+            yield claim_key_replaced(secret)
+        elif secret == tenant_salt_name(name) and ObjectRef("apps/v1", "Deployment", router) in observed.children:
+            yield tenant_salt_replaced(secret, router)

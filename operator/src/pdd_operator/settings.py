@@ -10,12 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from pdd_operator.api.v1alpha1 import LogLevel
 from pdd_operator.errors import SettingsError
-from pdd_operator.render.inputs import Images, Platform, RenderSettings
+from pdd_operator.render.inputs import API_SERVER_PORTS, Images, Platform, RenderSettings
 
 PREFIX: Final = "PDD_OPERATOR_"
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=_NAME)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
 Image = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^\S+$")]
 
 
@@ -36,6 +37,8 @@ class Settings(BaseModel):
     image_engine_gpu: Image | None = None
     image_engine_neuron: Image | None = None
     image_engine_cpu: Image | None = None
+    api_server_ports: Annotated[tuple[Port, ...], Field(min_length=1)] = API_SERVER_PORTS
+    """Where routers may reach the API server, as NetworkPolicies see it: behind its Service."""
     allow_privileged: bool = False
     """Whether PDDeployments may have ``transport.privileges: Privileged``."""
     leader_election: bool = True
@@ -50,12 +53,12 @@ class Settings(BaseModel):
     stuck_seconds: Annotated[float, Field(ge=10, le=86_400)] = 300
     """The process is unhealthy when an object waits, or a change is not told by its watch, for longer than this."""
     http_address: str = "0.0.0.0"  # noqa: S104  # in a pod, probes and Prometheus come from outside; NetworkPolicy says who may
-    http_port: Annotated[int, Field(ge=1, le=65_535)] = 8080
+    http_port: Port = 8080
     log_level: LogLevel = LogLevel.INFO
     kubeconfig: str | None = None
     """From ``KUBECONFIG``, as kopf reads it; only outside a cluster."""
 
-    @field_validator("watch_namespaces", mode="before")
+    @field_validator("watch_namespaces", "api_server_ports", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return tuple(filter(None, (part.strip() for part in value.split(",")))) if isinstance(value, str) else value
@@ -110,7 +113,9 @@ class Settings(BaseModel):
             connector=self.image_connector,
             engine={platform: image for platform, image in engines.items() if image is not None},
         )
-        return RenderSettings(images, self.namespace, self.pod_labels, self.allow_privileged)
+        return RenderSettings(
+            images, self.namespace, self.pod_labels, self.allow_privileged, api_server_ports=self.api_server_ports
+        )
 
 
 def _say(error: Any) -> str:

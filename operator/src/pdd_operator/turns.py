@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pdd_operator.api.labels import ENGINE_COMPONENTS, INPUT_HASH, Component
+from pdd_operator.api.labels import ENGINE_COMPONENTS, TEMPLATE_HASH, Component
 from pdd_operator.api.names import ObjectRef, engine_set_name, engine_set_parts
 from pdd_operator.api.objects import Action, Apply, HandOver, Manifest, Scale, ref_of
-from pdd_operator.drift import first_drift, template_drift
+from pdd_operator.drift import template_drift
 
 _OTHER: Final = dict(zip(ENGINE_COMPONENTS, reversed(ENGINE_COMPONENTS), strict=True))
 
@@ -41,7 +41,7 @@ def take_turns(
         other = _other_role(ref, deployment)
         if other is None or other not in own or _has_nothing_to_lose(own[ref]):
             going.add(ref)
-        elif is_updating(own[other]):
+        elif _is_unfit(own[other]):
             held[ref] = Held(action, None)
         elif other in going:
             held[ref] = Held(action, other)
@@ -66,20 +66,23 @@ def is_updating(live: Manifest) -> bool:
     return unseen or status.get("currentRevision") != status.get("updateRevision")
 
 
+def _is_unfit(live: Manifest) -> bool:
+    """Whether a set cannot serve alone. A template that is changed back is the current revision again at once, whatever its pods are still of."""
+    status = live.get("status") or {}
+    older = int(status.get("replicas") or 0) > int(status.get("updatedReplicas") or 0)
+    none_ready = live["spec"].get("replicas", 1) > 0 and not status.get("readyReplicas")
+    return is_updating(live) or older or none_ready
+
+
 def _changes_pods(manifest: Manifest, live: Manifest | None) -> bool:
     if live is None or manifest["kind"] != "StatefulSet":
         return False
-    if template_drift(manifest, live) is not None:
-        return True
-    if _hash_of(manifest) == _hash_of(live):
-        return False
-    metadata = {name: value for name, value in manifest["metadata"].items() if name != "annotations"}
     # A field that is rendered no longer shows in the hash and nowhere else.
-    return first_drift({**manifest, "metadata": metadata}, live) is None
+    return template_drift(manifest, live) is not None or _hash_of(manifest) != _hash_of(live)
 
 
 def _hash_of(manifest: Manifest) -> object:
-    return (manifest["metadata"].get("annotations") or {}).get(INPUT_HASH)
+    return (manifest["metadata"].get("annotations") or {}).get(TEMPLATE_HASH)
 
 
 def _has_nothing_to_lose(live: Manifest) -> bool:

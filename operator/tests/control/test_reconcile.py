@@ -104,6 +104,36 @@ def test_secrets_are_asked_for_at_each_resync(
     assert "event ClaimKeyReplaced" in cluster.writes
 
 
+def test_a_salt_that_is_made_anew_while_routers_run_is_said(
+    cluster: FakeCluster, clock: Clock, look: Callable[[], Done | Retry]
+) -> None:
+    look()
+    assert "event TenantSaltReplaced" not in cluster.writes
+    cluster.secrets.discard("small-tenant-salt")
+    clock.now += RESYNC_SECONDS
+    look()
+    assert "secret small-tenant-salt" in cluster.writes
+    assert "event TenantSaltReplaced" in cluster.writes
+    assert "event ClaimKeyReplaced" not in cluster.writes
+
+
+def test_a_paused_one_tells_of_what_runs_and_not_of_what_a_newer_operator_would_make(
+    cluster: FakeCluster, look: Callable[[], Done | Retry]
+) -> None:
+    look()
+    status = cluster.deployment["status"]
+    cluster.deployment["metadata"]["annotations"] = {labels.RECONCILE: labels.PAUSED}
+    newer = looks_of_a_new_process(cluster, replace(SETTINGS, images=replace(SETTINGS.images, connector="connector:2")))
+    newer()
+    assert cluster.deployment["status"]["revision"] == status["revision"]
+    assert cluster.deployment["status"]["groups"] == status["groups"]
+    assert "event RolloutStarted" not in cluster.writes
+    del cluster.deployment["metadata"]["annotations"]
+    newer()
+    assert cluster.deployment["status"]["revision"] != status["revision"]
+    assert "event RolloutStarted" in cluster.writes
+
+
 def test_a_secret_whose_owner_was_made_anew_is_watched_until_it_cannot_be_collected_any_more(
     cluster: FakeCluster, clock: Clock, look: Callable[[], Done | Retry]
 ) -> None:

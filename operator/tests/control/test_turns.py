@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pdd_operator.api.labels import INPUT_HASH, Component, object_labels
+from pdd_operator.api.labels import INPUT_HASH, TEMPLATE_HASH, Component, object_labels
 from pdd_operator.api.names import engine_set_name
 from pdd_operator.api.objects import Apply, Rendered, Scale, ref_of
 from pdd_operator.observe.outcome import RolloutPlan
@@ -26,7 +26,10 @@ def engine_set(part: Component, grace_seconds: int = 60, replicas: int = 1, **te
             "name": engine_set_name("a", part, GROUP),
             "namespace": "agents",
             "labels": object_labels("a", UID, part, GROUP),
-            "annotations": {INPUT_HASH: f"{grace_seconds}-{replicas}-{sorted(template)}"},
+            "annotations": {
+                INPUT_HASH: f"{grace_seconds}-{replicas}-{sorted(template)}",
+                TEMPLATE_HASH: f"{grace_seconds}-{sorted(template)}",
+            },
             "ownerReferences": [{"uid": UID, "controller": True, "kind": "PDDeployment"}],
         },
         "spec": {
@@ -36,11 +39,13 @@ def engine_set(part: Component, grace_seconds: int = 60, replicas: int = 1, **te
     }
 
 
-def live(manifest: Any, *, updating: bool = False, ready: int = 1, seen: bool = True) -> Any:
+def live(manifest: Any, *, updating: bool = False, ready: int = 1, seen: bool = True, updated: int = 1) -> Any:
     found = copy.deepcopy(manifest)
     found["metadata"] |= {"uid": "1", "generation": 2}
     found["status"] = {
         "observedGeneration": 2 if seen else 1,
+        "replicas": 1,
+        "updatedReplicas": updated,
         "readyReplicas": ready,
         "currentRevision": "one",
         "updateRevision": "two" if updating else "one",
@@ -83,12 +88,32 @@ def test_what_is_taken_out_of_a_template_counts_as_a_change() -> None:
     assert (applied(found), len(found.held)) == (["a-prefill-111111"], 1)
 
 
+def test_a_size_that_changes_with_it_hides_no_change() -> None:
+    before = [engine_set(part, replicas=2, nodeSelector={"zone": "a"}) for part in (P, D)]
+    found = planned([OLD_P, OLD_D], *map(live, before))
+    assert (applied(found), len(found.held)) == (["a-prefill-111111"], 1)
+    assert [action.ref for action in found.actions if isinstance(action, Scale)] == [ref_of(OLD_D)]
+
+
 def test_a_correction_of_what_is_being_replaced_does_not_wait() -> None:
     """Otherwise a template that never gets ready could not be mended."""
     found = planned(BOTH, live(OLD_P, updating=True, ready=0), live(OLD_D))
     assert (applied(found), len(found.held)) == (["a-prefill-111111"], 1)
     stuck = planned(BOTH, live(OLD_P, updating=True, ready=0), live(OLD_D, updating=True, ready=0))
     assert (applied(stuck), stuck.held) == (["a-prefill-111111", "a-decode-111111"], ())
+
+
+@pytest.mark.parametrize("pods", [{"updated": 0, "ready": 0}, {"updated": 0}, {"ready": 0}])
+def test_what_was_changed_back_is_waited_for_until_its_pods_serve_again(pods: dict[str, int]) -> None:
+    """Its controller finds the former revision, which it never left by name: the set seems to be at rest from then on."""
+    found = planned([OLD_P, BOTH[1]], live(OLD_P, **pods), live(OLD_D))
+    assert (found.actions, [held.behind for held in found.held]) == ((), [None])
+
+
+def test_a_role_that_is_wanted_in_no_number_is_not_waited_for() -> None:
+    none_wanted = engine_set(P, replicas=0)
+    found = planned([none_wanted, BOTH[1]], live(none_wanted, ready=0), live(OLD_D))
+    assert (applied(found), found.held) == (["a-decode-111111"], ())
 
 
 def test_a_role_without_a_ready_pod_has_nothing_to_lose() -> None:

@@ -18,20 +18,28 @@ def make_salt(world: World) -> Json:
     return world.plane.api.create(world.deployments.child_path("Secret"), secret)
 
 
+def events(world: World) -> list[Json]:
+    return world.plane.api.items(f"/api/v1/namespaces/{world.namespace}/events")
+
+
 def test_a_secret_that_was_there_is_told_of_and_one_that_goes_late_is_made_anew(world: World) -> None:
     """As after a deletion and a creation of the same name: the collector takes the former salt when the new object runs already."""
     former = make_salt(world)["metadata"]["uid"]
     world.started()  # its resync is minutes away
     world.create_ready(cpu_deployment("small"))
-    events = world.plane.api.items(f"/api/v1/namespaces/{world.namespace}/events")
-    assert [event["type"] for event in events if event["reason"] == "SecretFound" and SALT in event["message"]] == [
-        "Warning"
-    ]
+    assert [
+        event["type"] for event in events(world) if event["reason"] == "SecretFound" and SALT in event["message"]
+    ] == ["Warning"]
     world.plane.api.delete(world.deployments.child_path("Secret", SALT))
     world.wait(lambda: world.deployments.exists("Secret", SALT), ONE_LOOK_SECONDS, "the salt is not made anew")
     live = world.deployments.exists("Secret", SALT)
     assert live is not None
     assert live["metadata"]["uid"] != former
+    world.wait(
+        lambda: "TenantSaltReplaced" in {event["reason"] for event in events(world)},
+        5,
+        "nobody is told that routers still use the former salt",
+    )
     assert live["metadata"]["ownerReferences"][0]["uid"] == world.deployments.get("small")["metadata"]["uid"]
 
 

@@ -106,3 +106,12 @@ def changed_children(kind: str, role: str, generation: int = 1, **status: Any) -
             child["metadata"]["generation"] = generation
             child["status"] |= status
     return children
+
+
+def decode_of(revision: str) -> list[Manifest]:
+    """All pods, the decode engines' of a revision of their StatefulSet."""
+    pods = all_pods()
+    for engine in pods:
+        if engine["metadata"]["labels"].get("pdserve.io/role") == D:
+            engine["metadata"]["labels"]["controller-revision-hash"] = revision
+    return pods

@@ -14,6 +14,7 @@ from condition_case import (
     R,
     changed_children,
     condition,
+    decode_of,
     failure,
     one_bad,
     window,
@@ -37,6 +38,7 @@ from pdd_operator.observe.outcome import Failure
 from pdd_operator.observe.reasons import ConditionType, Reason
 
 T = ConditionType
+REVISION = "glm-decode-c0ffee-new"
 CASES = (
     *ENGINE_CASES,
     *ROUTER_CASES,
@@ -128,6 +130,23 @@ CASES = (
         Reason.ROLLING_OUT,
         ("StatefulSet/glm-decode-c0ffee",),
         children=changed_children("StatefulSet", "decode", currentRevision="a", updateRevision="b"),
+    ),
+    Case(
+        "a set whose template was changed back replaces its pods",
+        T.RECONCILED,
+        "Unknown",
+        Reason.ROLLING_OUT,
+        ("StatefulSet/glm-decode-c0ffee",),
+        children=changed_children("StatefulSet", "decode", currentRevision=REVISION, updateRevision=REVISION),
+        pods=decode_of("glm-decode-c0ffee-0ld"),
+    ),
+    Case(
+        "a set has pods of its newest template only",
+        T.RECONCILED,
+        "True",
+        Reason.UP_TO_DATE,
+        children=changed_children("StatefulSet", "decode", currentRevision=REVISION, updateRevision=REVISION),
+        pods=decode_of(REVISION),
     ),
     Case(
         "a set is as it was made",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import render_cases as cases
 
 from pdd_operator.api.objects import Manifest, Rendered
+from pdd_operator.render import render
 from pdd_operator.render.inputs import ClusterFacts
 
 
@@ -144,6 +145,14 @@ def test_monitoring_is_let_in_only_where_there_is_something_to_scrape() -> None:
         own = engine("prefill", name)
         assert not passes(result, "ingress", own, PROMETHEUS, 8000)
         assert passes(result, "ingress", own, engine("router", name), 8000)
+
+
+def test_the_router_reaches_the_api_server_where_it_is() -> None:
+    elsewhere = replace(cases.SETTINGS, api_server_ports=(16443,))
+    for settings, ports in ((cases.SETTINGS, (443, 6443)), (elsewhere, (16443,))):
+        target = cases.sample("cpu")
+        found = render(target, settings, ClusterFacts(), cases.replicas_of(target))
+        assert {port for port in (443, 6443, 16443) if passes(found, "egress", ROUTER, INTERNET, port)} == set(ports)
 
 
 @pytest.mark.parametrize("caller", [STRANGER, SAME_NAME_ELSEWHERE, PROMETHEUS])

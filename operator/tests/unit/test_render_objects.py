@@ -18,7 +18,7 @@ from pdd_operator.api.labels import Component
 from pdd_operator.api.names import ObjectRef
 from pdd_operator.api.parse import InvalidSpecError
 from pdd_operator.api.v1alpha1 import Backend, PDDeployment
-from pdd_operator.render import UnsupportedError, render
+from pdd_operator.render import UnsupportedError, engine_command, render
 from pdd_operator.render.catalog import Platform, platform_of, share_of
 from pdd_operator.render.inputs import ClusterFacts, Replicas
 from pdd_operator.render.kv_transfer import backends_of, kv_transfer_config
@@ -268,6 +268,42 @@ def test_the_router_rolls_when_its_configuration_changes() -> None:
         template(level)["metadata"]["annotations"]["pdserve.io/config-checksum"] for level in ("info", "debug")
     }
     assert len(checksums) == 2
+
+
+def test_engines_roll_when_a_newer_operator_writes_other_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def checksums() -> set[str]:
+        sets = [item for item in cases.rendered(cases.sample("cpu")).manifests if item["kind"] == "StatefulSet"]
+        return {item["spec"]["template"]["metadata"]["annotations"]["pdserve.io/files-checksum"] for item in sets}
+
+    before = checksums()
+    assert before == checksums()
+    monkeypatch.setattr(engine_command, "_HASH_ALGORITHM", "sha512")
+    assert len(before | checksums()) == 2
+
+
+def test_every_container_of_an_engine_has_what_quotas_and_limit_ranges_ask_for() -> None:
+    limits = {"cpu": "8", "memory": "32Gi"}
+    role = {"accelerator": {"instanceType": "p5en.48xlarge", "count": 8}, "tensorParallelSize": 8}
+    target = cases.deployment(prefill=role | {"podTemplate": {"resources": {"limits": limits}}})
+    pod = engine_pod(target)
+    for container in (*pod["initContainers"], *pod["containers"]):
+        assert container["resources"]["limits"].items() >= limits.items(), container["name"]
+        assert container["resources"]["requests"].items() >= limits.items(), container["name"]
+    connector = pod["initContainers"][0]
+    assert connector["name"] == "connector"
+    assert set(connector["resources"]["requests"]) == {"cpu", "memory"}, "devices are the engine's"
+
+
+def test_what_takes_over_keeps_no_node_of_what_serves_from_being_drained() -> None:
+    """A budget for both groups would count engines that are wanted and not there as lost."""
+    result = cases.rendered(cases.sample("cpu"))
+    budgets = {
+        item["metadata"]["name"]: item["spec"] for item in result.manifests if item["kind"] == "PodDisruptionBudget"
+    }
+    sets = {item["metadata"]["name"]: item["spec"] for item in result.manifests if item["kind"] == "StatefulSet"}
+    assert set(budgets) == {*sets, "cpu-router"}
+    assert all(budgets[name]["selector"] == sets[name]["selector"] for name in sets)
+    assert {budget["unhealthyPodEvictionPolicy"] for budget in budgets.values()} == {"AlwaysAllow"}
 
 
 def test_the_router_is_given_time_to_stop() -> None:

@@ -21,6 +21,8 @@ OWNER_UID: Final = f"{GROUP}/owner-uid"
 
 INPUT_HASH: Final = f"{GROUP}/input-hash"
 """Annotation: hash of the manifest as rendered, so that a field that is rendered no longer is noticed."""
+TEMPLATE_HASH: Final = f"{GROUP}/template-hash"
+"""Annotation of engines' StatefulSets: as ``INPUT_HASH``, of the pod template alone, a change of which replaces pods."""
 RECONCILE: Final = f"{GROUP}/reconcile"
 PAUSED: Final = "paused"
 """Value of ``RECONCILE`` on a PDDeployment that makes the operator leave its children alone."""

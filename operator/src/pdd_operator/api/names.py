@@ -73,7 +73,7 @@ def dashboard_name(deployment: str) -> str:
 
 
 def engine_set_parts(deployment: str, name: str) -> tuple[Component, str] | None:
-    """Role and revision group of the StatefulSet ``name``; None for a name that ``engine_set_name`` never gives."""
+    """Role and revision group of the StatefulSet, or the PodDisruptionBudget, ``name``; None for a name that ``engine_set_name`` never gives."""
     found = re.fullmatch(rf"{re.escape(deployment)}-({'|'.join(ENGINE_COMPONENTS)})-({_GROUP})", name)
     return None if found is None else (Component(found[1]), found[2])
 

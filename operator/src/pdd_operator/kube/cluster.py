@@ -145,6 +145,15 @@ class KubeCluster:
     def list_pods(self, key: NamespacedName) -> tuple[Manifest, ...]:
         return tuple(self._list(kinds.POD, key))
 
+    def may_read(self, namespace: str) -> bool:
+        """Whether PDDeployments of ``namespace`` may be listed. A Role that is missing, or went with its namespace, forbids it."""
+        resource = self._resource(kinds.DEPLOYMENT)
+        try:
+            self._call("list", kinds.DEPLOYMENT, "", self._dynamic.get, resource, namespace=namespace, limit=1)
+        except ForbiddenError:
+            return False
+        return True
+
     def last_refusal(self, namespace: str, uid: str) -> str:
         selector = f"involvedObject.uid={uid},reason=FailedCreate"
         resource = self._resource(kinds.EVENT)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pdd_operator.api.labels import ENGINE_COMPONENTS, REVISION_GROUP, Component
 from pdd_operator.api.names import ObjectRef, component_name, engine_set_parts
@@ -24,6 +24,8 @@ from pdd_operator.observe.refusals import explain_refusal
 from pdd_operator.observe.reuse import judge_reuse
 from pdd_operator.observe.scheduling import EFA, PodContext
 
+_REVISION: Final = "controller-revision-hash"
+"""Label of a StatefulSet's pods: the set's name, a hyphen and a hash, as ``status.updateRevision`` has it."""
 MAX_TOLD: Final = 3
 """Problems or failures that one message tells."""
 _RETRIED: Final = frozenset((Reason.CONFLICT, Reason.API_UNAVAILABLE))
@@ -141,9 +143,17 @@ def _updating(situation: Situation) -> list[str]:
         ours = of_router or situation.outcome.actions > 0
         unseen = ours and seen < int(child["metadata"].get("generation", 0))
         older = int(status.get("replicas") or 0) > int(status.get("updatedReplicas") or 0)
-        if unseen or (older if of_router else status.get("currentRevision") != status.get("updateRevision")):
+        if unseen or (older if of_router else _replaces_engines(situation, ref.name, status)):
             found.append(str(ref))
     return sorted(found)
+
+
+def _replaces_engines(situation: Situation, engine_set: str, status: Mapping[str, Any]) -> bool:
+    """By its pods, too: a template that is changed back is the current revision again at once. Not by numbers, in which a smaller size shows."""
+    newest = status.get("updateRevision")
+    revisions = (label_of(pod, _REVISION) for pod in situation.observed.pods)
+    older = any(name != newest and name.rpartition("-")[0] == engine_set for name in revisions)
+    return older or status.get("currentRevision") != newest
 
 
 def _failed(failures: tuple[Failure, ...]) -> Finding:

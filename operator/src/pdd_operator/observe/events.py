@@ -186,6 +186,14 @@ def claim_key_replaced(name: str) -> Event:
     return _event(EventReason.CLAIM_KEY_REPLACED, message, warning=True)
 
 
+def tenant_salt_replaced(name: str, router: str) -> Event:
+    message = (
+        f"Secret {name} was gone and has new content: routers that started before go on with the former salt, and share no history with "
+        f"others, until restarted: kubectl rollout restart deployment/{router}"
+    )
+    return _event(EventReason.TENANT_SALT_REPLACED, message, warning=True)
+
+
 def secret_found(name: str) -> Event:
     message = (
         f"Secret {name} was there before anything that uses it, and its content is used: whoever made it knows that. If nobody should, "

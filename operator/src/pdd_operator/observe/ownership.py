@@ -36,7 +36,7 @@ def operator_of(deployment: Manifest) -> str:
 
 def group_of(ref: ObjectRef, deployment: str) -> str | None:
     """The revision group that an object belongs to by its name, None for what belongs to no group."""
-    if ref.kind == "StatefulSet":
+    if ref.kind in ("StatefulSet", "PodDisruptionBudget"):
         parts = engine_set_parts(deployment, ref.name)
         return None if parts is None else parts[1]
     return engine_config_group(deployment, ref.name) if ref.kind == "ConfigMap" else None

@@ -121,6 +121,10 @@ class EventReason(_Meant):
     APPLIED_OBJECTS = "AppliedObjects", "Objects were created or brought back to what the spec asks."
     CREATED_SECRETS = "CreatedSecrets", "Secrets with random content were made."
     CLAIM_KEY_REPLACED = "ClaimKeyReplaced", "A Secret that engines still use was gone and has new content."
+    TENANT_SALT_REPLACED = (
+        "TenantSaltReplaced",
+        "The Secret with the tenants' salt was gone while routers ran and has new content.",
+    )
     SECRET_FOUND = "SecretFound", "A Secret was there before anything that uses it, and its content is used as it is."
     LEFT_TO_ANOTHER = "LeftToAnother", "Another operator cares for this deployment, and this one leaves it alone."
     DELETED_OBJECTS = "DeletedObjects", "Objects that the spec asks for no longer were deleted."

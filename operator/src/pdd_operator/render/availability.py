@@ -25,14 +25,22 @@ _SCALE_DOWN_WINDOW_SECONDS: Final = 600
 """An engine takes minutes to start and holds a cache that is lost with it."""
 
 
-def render_budget(deployment: PDDeployment, component: Component) -> Manifest:
-    """One at a time."""
+def render_budget(deployment: PDDeployment, component: Component, group: str | None = None) -> Manifest:
+    """One at a time. ``group``: of engines; what one that takes over still lacks must not keep nodes of the one that serves from being drained.
+
+    What is not ready may always go: it serves nobody, and a rollout that is stuck would hold its node.
+    """
     name = deployment.metadata.name
+    own = component_name(name, component) if group is None else engine_set_name(name, component, group)
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": owned_metadata(deployment, component_name(name, component), component),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector_labels(name, component)}},
+        "metadata": owned_metadata(deployment, own, component, group),
+        "spec": {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": selector_labels(name, component, group)},
+        },
     }
 
 

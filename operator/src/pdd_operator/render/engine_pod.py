@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from pdd_operator.api.labels import Component, object_labels
+from pdd_operator.api.labels import GROUP, Component, object_labels
 from pdd_operator.api.names import engine_group_name, engine_name
 from pdd_operator.api.v1alpha1 import PDDeployment, PodTemplate, Role
 from pdd_operator.render.catalog import PLATFORMS, Share, platform_of, share_of
-from pdd_operator.render.engine_command import NOTICE_SECONDS, pinned_seconds
+from pdd_operator.render.engine_command import NOTICE_SECONDS, engine_files, pinned_seconds
 from pdd_operator.render.engine_env import engine_env
 from pdd_operator.render.inputs import RenderSettings
+from pdd_operator.render.metadata import digest
 from pdd_operator.render.model_source import model_mounts, model_volumes
 from pdd_operator.render.ports import (
     CLAIM_PORT,
@@ -27,7 +29,7 @@ from pdd_operator.render.scheduling import engine_scheduling
 from pdd_operator.render.security import engine_security, pod_security, restricted
 
 _STOP_MARGIN_SECONDS: Final = 30
-_CONNECTOR_RESOURCES: Final = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+FILES_CHECKSUM: Final = f"{GROUP}/files-checksum"
 
 
 def role_of(deployment: PDDeployment, component: Component) -> Role:
@@ -40,8 +42,12 @@ def engine_pod_template(
     """``spec.template`` of an engine's StatefulSet."""
     meta, template = deployment.metadata, role_of(deployment, component).pod_template
     metadata: dict[str, Any] = {"labels": dict(template.labels) | object_labels(meta.name, meta.uid, component, group)}
-    annotations = {"kubectl.kubernetes.io/default-container": "engine", **template.annotations}
-    metadata["annotations"] = annotations
+    metadata["annotations"] = {
+        "kubectl.kubernetes.io/default-container": "engine",
+        **template.annotations,
+        # A newer operator may write other files for the same revision: engines of one group are never started in two ways.
+        FILES_CHECKSUM: digest(engine_files(deployment.spec, group)),
+    }
     return {"metadata": metadata, "spec": _pod_spec(deployment, settings, component, group)}
 
 
@@ -65,7 +71,7 @@ def _pod_spec(deployment: PDDeployment, settings: RenderSettings, component: Com
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": termination_grace_seconds(deployment),
         "securityContext": pod_security(owns_files=False),
-        "initContainers": [*([_connector_container(settings)] if own_connector else []), preflight],
+        "initContainers": [*([_connector_container(settings, resources)] if own_connector else []), preflight],
         "containers": [engine],
         "volumes": _volumes(deployment, role.pod_template, group, share, own_connector=own_connector),
     }
@@ -74,13 +80,15 @@ def _pod_spec(deployment: PDDeployment, settings: RenderSettings, component: Com
     return pod | engine_scheduling(deployment, component, group, role)
 
 
-def _connector_container(settings: RenderSettings) -> dict[str, Any]:
+def _connector_container(settings: RenderSettings, engine: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """Has the engine's cpu and memory, which costs a pod nothing more: so what quotas and limit ranges ask for is said in one place."""
+    plain = {kind: {name: part[name] for name in ("cpu", "memory") if name in part} for kind, part in engine.items()}
     return {
         "name": "connector",
         "image": settings.images.connector,
         "imagePullPolicy": "IfNotPresent",
         "command": ["/copy.sh", CONNECTOR_PATH],
-        "resources": _CONNECTOR_RESOURCES,
+        "resources": {kind: part for kind, part in plain.items() if part},
         "securityContext": restricted(),
         "volumeMounts": [{"name": "pdd-connector", "mountPath": CONNECTOR_PATH}],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pdd_operator.api.labels import Component, selector_labels
+from pdd_operator.api.labels import TEMPLATE_HASH, Component, selector_labels
 from pdd_operator.api.names import (
     ObjectRef,
     claim_key_name,
@@ -19,7 +19,7 @@ from pdd_operator.render.engine_command import engine_files
 from pdd_operator.render.engine_env import CLAIM_KEY
 from pdd_operator.render.engine_pod import engine_pod_template
 from pdd_operator.render.inputs import RenderSettings
-from pdd_operator.render.metadata import owned_metadata, unowned_metadata
+from pdd_operator.render.metadata import digest, owned_metadata, unowned_metadata
 from pdd_operator.render.ports import CLAIM_PORT, ENGINE_PORT, SIDE_CHANNEL_PORT
 
 _KEY_BYTES: Final = 32
@@ -63,18 +63,21 @@ def render_engine_set(
     deployment: PDDeployment, settings: RenderSettings, component: Component, group: str, replicas: int | None
 ) -> Manifest:
     """``replicas`` None: an autoscaler's, hence not sent."""
-    name = deployment.metadata.name
+    name, template = deployment.metadata.name, engine_pod_template(deployment, settings, component, group)
     spec = {
         "serviceName": component_name(name, component),
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "RollingUpdate"},
         "selector": {"matchLabels": selector_labels(name, component, group)},
-        "template": engine_pod_template(deployment, settings, component, group),
+        "template": template,
     }
+    metadata = owned_metadata(
+        deployment, engine_set_name(name, component, group), component, group, {TEMPLATE_HASH: digest(template)}
+    )
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": owned_metadata(deployment, engine_set_name(name, component, group), component, group),
+        "metadata": metadata,
         "spec": spec if replicas is None else {"replicas": replicas, **spec},
     }
 

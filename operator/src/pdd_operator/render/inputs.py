@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from pdd_operator.api.accelerators import Platform as Platform
 from pdd_operator.api.labels import Component
+
+API_SERVER_PORTS: Final = (443, 6443)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class RenderSettings:
     operator_labels: Mapping[str, str] = field(default_factory=dict)
     allow_privileged: bool = False
     """Whether an object may ask for privileged engines (``render.permissions``)."""
+    api_server_ports: tuple[int, ...] = API_SERVER_PORTS
+    """Those of its Service and of what is behind it: plugins judge by either."""
 
 
 @dataclass(frozen=True, slots=True)

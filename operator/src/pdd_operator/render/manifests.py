@@ -63,14 +63,14 @@ def _foundations(
     yield render_router_config(deployment)
     if deployment.spec.network_policy.mode is PolicyMode.ENABLED:
         yield render_engine_policy(deployment, settings, scraped=scraped)
-        yield render_router_policy(deployment)
+        yield render_router_policy(deployment, settings)
 
 
 def _engines(deployment: PDDeployment, settings: RenderSettings, group: str, replicas: Replicas) -> Iterator[Manifest]:
     for component in ENGINE_COMPONENTS:
         count = replicas.prefill if component is Component.PREFILL else replicas.decode
         yield render_engine_service(deployment, component)
-        yield render_budget(deployment, component)
+        yield render_budget(deployment, component, group)
         yield render_engine_set(deployment, settings, component, group, count)
         autoscaling = role_of(deployment, component).autoscaling
         # A size that is given is the rollout's: an autoscaler of the same set would undo every step.

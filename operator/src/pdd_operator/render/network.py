@@ -51,7 +51,7 @@ def render_engine_policy(deployment: PDDeployment, settings: RenderSettings, *, 
     )
 
 
-def render_router_policy(deployment: PDDeployment) -> Manifest:
+def render_router_policy(deployment: PDDeployment, settings: RenderSettings) -> Manifest:
     """Open to the cluster, and to the world where its Service is; itself bound to engines, DNS and the API server."""
     name = deployment.metadata.name
     rule: dict[str, Any] = {"ports": [_tcp(ROUTER_PORT)]}
@@ -67,7 +67,7 @@ def render_router_policy(deployment: PDDeployment) -> Manifest:
             _dns(),
             {"to": [{"podSelector": engine_selector(name)}], "ports": [_tcp(ENGINE_PORT)]},
             # The API server has no pods that a selector could name.
-            {"ports": [_tcp(443), _tcp(6443)]},
+            {"ports": [_tcp(port) for port in settings.api_server_ports]},
         ],
     )
 

@@ -26,6 +26,7 @@ def test_tells_the_change_once(case: EventCase) -> None:
 def test_every_reason_that_a_difference_may_give_has_a_case() -> None:
     assert {case.reason for case in CASES} == set(EventReason) - {
         EventReason.CLAIM_KEY_REPLACED,
+        EventReason.TENANT_SALT_REPLACED,
         EventReason.SECRET_FOUND,
         EventReason.LEFT_TO_ANOTHER,
     }  # reconcile's own

@@ -43,7 +43,12 @@ def test_the_document_says_of_each_reason_what_to_do() -> None:
             assert all(cells), row
 
 
-_OF_RECONCILE = (EventReason.CLAIM_KEY_REPLACED, EventReason.SECRET_FOUND, EventReason.LEFT_TO_ANOTHER)
+_OF_RECONCILE = (
+    EventReason.CLAIM_KEY_REPLACED,
+    EventReason.TENANT_SALT_REPLACED,
+    EventReason.SECRET_FOUND,
+    EventReason.LEFT_TO_ANOTHER,
+)
 
 
 def test_what_reconcile_tells_by_itself_is_produced_by_its_tests() -> None:
