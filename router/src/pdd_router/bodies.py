@@ -1,4 +1,5 @@
 """How much of requests may be in memory at once, in all and of one tenant: a body is held from its first byte to its answer's end.
+When it has been parsed it counts as what its object takes, if that is more.
 
 A place inside (``admission``) is asked for only when the body is there and understood, so places do not bound this.
 """

@@ -21,7 +21,7 @@ from pdd_router.keys import GATE, SERVICES, request_id_of
 from pdd_router.metrics import CONTENT_TYPE
 from pdd_router.openai.errors import render_error
 from pdd_router.openai.request import CONVERSATION_HEADERS, ClientRequest, Endpoint, parse_request
-from pdd_router.openai.strict_json import parse_object
+from pdd_router.openai.strict_json import JsonObject, memory_of, parse_object
 from pdd_router.policy.chain import chain_of
 from pdd_router.status import readiness, refresh_gauges
 from pdd_router.tenancy import ANONYMOUS, tenant_hash
@@ -131,11 +131,7 @@ async def _generate(request: web.Request) -> web.StreamResponse:
 async def _read_input(request: web.Request, services: Services, tenant: str, more: Callable[[int], None]) -> TurnInput:
     client = parse_request(
         Endpoint(request.path),
-        parse_object(
-            await _read_body(request, services, more),
-            max_depth=services.config.limits.max_json_depth,
-            max_values=services.config.limits.max_json_values,
-        ),
+        await _read_object(request, services, more),
         tuple(request.headers.get(name) for name in CONVERSATION_HEADERS),
         services.config.limits,
     )
@@ -154,6 +150,15 @@ async def _read_input(request: web.Request, services: Services, tenant: str, mor
 def _tenant_of(request: web.Request) -> str:
     keys = request.app[GATE].keys
     return ANONYMOUS if keys is None else keys.tenant_of(request.headers.get("Authorization"))
+
+
+async def _read_object(request: web.Request, services: Services, more: Callable[[int], None]) -> JsonObject:
+    """The object is held instead of the body, and may be many times larger. Nothing runs between, so one at most is not counted."""
+    limits = services.config.limits
+    body = await _read_body(request, services, more)
+    value = parse_object(body, max_depth=limits.max_json_depth, max_values=limits.max_json_values)
+    more(max(0, memory_of(value) - len(body)))
+    return value
 
 
 async def _read_body(request: web.Request, services: Services, more: Callable[[int], None]) -> bytes:

@@ -132,6 +132,27 @@ async def test_bodies_of_one_tenant_leave_memory_for_another(cluster: Any, monke
         assert (await c.chat(TEXT, headers=ALICE)).status == 200
 
 
+async def test_what_a_body_was_parsed_to_counts_until_it_is_answered(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small objects take many times what their JSON does: few such bodies would be all of a pod's memory."""
+    monkeypatch.setattr(bodies, "_LEAST_BYTES", 0)
+    async with cluster(config={"limits": {"maxBodyBytes": 100_000}}) as c:
+        c.decodes[0].script(SlowChunks(0.1), times=1000)
+        held = c.router.services.bodies
+        text = asyncio.create_task(c.chat(TEXT, stream=True, metadata={"x": "{,[" * 20_000}))
+        await c.until(lambda: c.router.services.admission.in_flight == 1)
+        assert 60_000 < held.held < 65_000, "control: a text is what it is"
+        await text
+        objects = [{"a": 1}] * 900
+        flood = [asyncio.create_task(c.chat(TEXT, stream=True, metadata={"x": objects})) for _ in range(3)]
+        replies = await asyncio.gather(*flood)
+        assert sorted(reply.status for reply in replies) == [200, 429, 429]
+        assert {reply.body["error"]["code"] for reply in replies if reply.status == 429} == {"too_many_bytes"}
+        await c.until(lambda: held.held == 0)
+        assert (await c.chat(TEXT, stream=True, metadata={"x": objects})).status == 200
+
+
 async def test_logs_hold_no_prompt_no_key_and_no_salt(cluster: Any, capfd: Any) -> None:
     """S9, at the most talkative level."""
     import structlog

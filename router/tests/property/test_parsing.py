@@ -2,6 +2,7 @@
 
 import json
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pdd_router.errors import BadRequestError
 from pdd_router.flow.kv_params import parse_receipt
 from pdd_router.openai.request import OWNED_FIELDS, Endpoint, parse_request
 from pdd_router.openai.sse import EventParser
-from pdd_router.openai.strict_json import parse_object
+from pdd_router.openai.strict_json import memory_of, parse_object
 from pdd_router.policy.chain import chain_of
 
 JSON = st.recursive(
@@ -182,3 +183,27 @@ def test_values_are_counted_but_not_what_looks_like_them_in_strings() -> None:
             assert error.code in ("too_many", "invalid_json")
         else:
             assert passes, text
+
+
+@pytest.mark.parametrize(
+    ("items", "times"),
+    [
+        ([{"a": 1}] * 20_000, 15),
+        ([{f"k{at}": [1.5]} for at in range(20_000)], 15),
+        ([[[]]] * 20_000, 15),
+        ([300 + at for at in range(100_000)], 4),
+        (["\U0001f600" + "a" * 500_000], 4),
+        (["Prose, of no great weight. " * 20_000], 1),
+    ],
+)
+def test_an_object_is_as_large_as_what_python_takes_for_it(items: list[Any], times: int) -> None:
+    raw = json.dumps({"x": items}, ensure_ascii=False, separators=(",", ":")).encode()
+    parse_object(raw, max_depth=8, max_values=1_000_000)
+    tracemalloc.start()
+    try:
+        value = parse_object(raw, max_depth=8, max_values=1_000_000)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.8 < memory_of(value) / taken < 1.5
+    assert times < 1.1 * memory_of(value) / len(raw) < 3 * times, "control: not what its JSON takes"

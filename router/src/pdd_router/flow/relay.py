@@ -113,7 +113,9 @@ class Relay:
         return {HEADER: render_receipt(self._opened.plan, self._opened.prefill)}
 
     def _cached_tokens(self) -> int | None:
-        return self._opened.prefill.cached_tokens if self._opened.prefill is not None else None
+        """Prefill's receipt is of the first prompt: of several it says nothing."""
+        prefill = self._opened.prefill
+        return prefill.cached_tokens if prefill is not None and self._given.request.prompts == 1 else None
 
     def answer(self, answer: JsonObject) -> web.Response:
         """A whole answer that has been checked already."""
@@ -202,7 +204,7 @@ class Relay:
         model = self._given.request.model
         tokens = self._tally.completion_tokens or self._tally.events
         opened.served.generated_chars = round(tokens * services.estimator.ratio(model))
-        if opened.prefill is None and self._tally.prompt_tokens is not None and self._given.request.prompts == 1:
+        if opened.prefill is None and self._tally.prompt_tokens is not None and self._given.chain.is_one_text:
             services.estimator.learn(model, self._given.chain.chars, self._tally.prompt_tokens)
         self._note_params(self._tally.params)
 

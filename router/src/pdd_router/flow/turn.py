@@ -158,7 +158,7 @@ class Turn:
         if receipt is not None:
             owner = note_receipt(receipt, prefill, plan.prefill_owners, services.registry, services.metrics)
         tokens = receipt.prompt_tokens if receipt and receipt.prompt_tokens is not None else prompt_tokens_of(answer)
-        if tokens is not None:
+        if tokens is not None and self._given.chain.is_one_text:
             services.estimator.learn(self._given.request.model, self._given.chain.chars, tokens)
         self._report = PrefillReport(prefill.id.name, receipt, owner, tokens, seconds)
         if services.policy.mechanism is Mechanism.RETAIN:

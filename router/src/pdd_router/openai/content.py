@@ -11,6 +11,7 @@ from pdd_router.openai.checks import check_list, check_string
 from pdd_router.openai.strict_json import JsonObject
 
 _MAX_TOKEN_ID = 2**31 - 1
+_TEXT_TYPES = ("text", "input_text", "output_text", "refusal", "thinking")
 
 
 def check_messages(body: JsonObject, limits: Limits) -> None:
@@ -41,21 +42,51 @@ def _check_content(content: object, path: str, limits: Limits) -> None:
     for at, part in enumerate(content):
         if not isinstance(part, dict):
             raise BadRequestError(f"`{path}[{at}]` must be an object", param=f"{path}[{at}]")
-        _refuse_remote_media(part, f"{path}[{at}]")
+        _check_media(part, f"{path}[{at}]")
 
 
-def _refuse_remote_media(part: JsonObject, path: str) -> None:
-    kind = part.get("type")
-    if kind in ("text", "input_text", "output_text", "refusal", "thinking"):
-        return
-    for key, value in part.items():
+def _check_media(part: JsonObject, path: str) -> None:
+    """Whatever ``type`` says: vLLM drops it from a part that has a field of another kind, and goes by that field.
+
+    Media that are null ask for what is cached under ``uuid``. Beside a text or other media, null is what is not there.
+    """
+    media = {key: value for key, value in part.items() if is_media(key)}
+    if media and part.get("type") not in _TEXT_TYPES and all(value is None for value in media.values()):
+        at = f"{path}.{next(iter(media))}"
+        raise BadRequestError(f"`{at}` must hold the media, not null", param=at, code="null_media")
+    for key, value in media.items():
         url = value.get("url") if isinstance(value, dict) else value
-        if (key == "url" or key.endswith(("_url", "image"))) and not _is_data_url(url):
+        if value is not None and _is_url(key) and not _is_data_url(url):
             raise BadRequestError(f"`{path}.{key}` must be a data: URL", param=f"{path}.{key}", code="remote_media")
 
 
+def is_media(key: str) -> bool:
+    """Whether a part's field holds what the model does not read as text."""
+    return _is_url(key) or key.endswith(("_embeds", "_audio", "_pil"))
+
+
+def _is_url(key: str) -> bool:
+    return key == "url" or key.endswith(("_url", "image"))
+
+
 def _is_data_url(url: object) -> bool:
-    return url is None or (isinstance(url, str) and url[:5].lower() == "data:")
+    return isinstance(url, str) and url[:5].lower() == "data:"
+
+
+def without_media_ids(messages: list[object]) -> list[object]:
+    """vLLM caches media under a part's ``uuid``, for all tenants alike."""
+    return [_without_ids(message) if isinstance(message, dict) else message for message in messages]
+
+
+def _without_ids(message: JsonObject) -> JsonObject:
+    parts = message.get("content")
+    if not isinstance(parts, list) or not any(isinstance(part, dict) and "uuid" in part for part in parts):
+        return message
+    return {**message, "content": [_without_id(part) if isinstance(part, dict) else part for part in parts]}
+
+
+def _without_id(part: JsonObject) -> JsonObject:
+    return {key: value for key, value in part.items() if key != "uuid"}
 
 
 def check_prompt(body: JsonObject, limits: Limits) -> int:

@@ -20,7 +20,7 @@ from pdd_router.openai.checks import (
     check_string,
     check_strings,
 )
-from pdd_router.openai.content import check_messages, check_prompt
+from pdd_router.openai.content import check_messages, check_prompt, without_media_ids
 from pdd_router.openai.strict_json import JsonObject
 
 # The router's own, or an engine's internals: never taken from a client.
@@ -159,6 +159,9 @@ def _without_owned(body: JsonObject) -> JsonObject:
         kept["vllm_xargs"] = {key: value for key, value in extra.items() if key not in OWNED_FIELDS}
     elif extra is not None:
         raise BadRequestError("`vllm_xargs` must be an object", param="vllm_xargs")
+    messages = kept.get("messages")
+    if isinstance(messages, list):
+        kept["messages"] = without_media_ids(messages)
     return kept
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from sys import getsizeof
 from typing import NoReturn
 
 from pdd_router.errors import BadRequestError
@@ -43,9 +44,25 @@ def parse_object(raw: bytes, *, max_depth: int, max_values: int) -> JsonObject:
         raise BadRequestError("The request body must be a JSON object", code="invalid_json")
     if _is_deeper(value, max_depth):
         raise _too_deep(max_depth)
-    if "\\ud" in text.lower() and _has_lone_surrogate(value):
+    if ("\\ud" in text or "\\uD" in text) and _has_lone_surrogate(value):
         raise BadRequestError("Strings must not contain lone surrogates", code="invalid_utf8")
     return value
+
+
+def memory_of(value: JsonObject) -> int:
+    """Bytes that it takes in memory: of small objects 30 times those of their JSON, of a text with an emoji in it four times,
+    of other texts about the same."""
+    total = getsizeof(value)
+    level: list[JsonObject | list[object]] = [value]
+    while level:
+        inside: list[object] = []
+        for item in level:
+            inside += item  # a list's items or an object's keys
+            if isinstance(item, dict):
+                inside += item.values()
+        total += sum(map(getsizeof, inside))
+        level = [child for child in inside if isinstance(child, dict | list)]
+    return total
 
 
 def _may_hold_more(raw: bytes, max_values: int) -> bool:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from pdd_router.openai.content import is_media
 from pdd_router.openai.request import ClientRequest, Endpoint
 from pdd_router.openai.strict_json import JsonObject
 
 CHUNK_CHARS = 256
 CHUNK_IDS = 64
 CHARS_PER_ID = 4  # a token id stands for about so many characters, so that both kinds of prompt count alike
+CHARS_PER_MEDIA = 4096  # an image is about a thousand tokens, whatever its base64 is long
 _BEFORE_MESSAGES = ("model", "tools", "chat_template", "chat_template_kwargs", "reasoning_effort", "documents")
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 
@@ -35,32 +37,37 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Links from the shortest prefix to the whole; ``chars``: size of the whole prompt."""
+    """Links from the shortest prefix to the whole; ``chars``: size of the whole prompt. ``is_one_text``: what an engine
+    counts as its tokens says how many characters a token has; not so of media, or of several prompts, which it may not add up."""
 
     links: tuple[Link, ...]
     chars: int
+    is_one_text: bool = True
 
 
 def chain_of(request: ClientRequest) -> Chain:
     seed = _digest(b"", _canonical({key: request.body.get(key) for key in _BEFORE_MESSAGES}))
     if request.endpoint is Endpoint.CHAT:
         return _chat_chain(seed, request.body)
-    return _prompt_chain(seed, request.body.get("prompt"))
+    chain = _prompt_chain(seed, request.body.get("prompt"))
+    return replace(chain, is_one_text=request.prompts == 1)
 
 
 def _chat_chain(seed: bytes, body: JsonObject) -> Chain:
     preamble = len(_canonical(body.get("tools"))) if body.get("tools") else 0
     messages = body["messages"]
     links: list[Link] = []
-    digest, chars, is_turn = seed, preamble, False
+    digest, chars, is_turn, media = seed, preamble, False, 0
     for message in messages if isinstance(messages, list) else ():
         text = _canonical(_plain(message))
         digest = _digest(digest, text)
-        chars += _size(message)
+        of_message = _media(message)
+        media += of_message
+        chars += _size(message) + of_message * CHARS_PER_MEDIA
         role = message.get("role")
         is_turn = is_turn or role not in _SYSTEM_ROLES
         links.append(Link(digest, chars, is_turn, by_assistant=role == "assistant"))
-    return Chain(tuple(links), chars)
+    return Chain(tuple(links), chars, is_one_text=not media)
 
 
 def _prompt_chain(seed: bytes, prompt: object) -> Chain:
@@ -103,12 +110,24 @@ def _plain(message: JsonObject) -> JsonObject:
 
 
 def _size(message: JsonObject) -> int:
-    """Characters that the model reads of a message, about."""
+    """Characters that the model reads of a message, about, without its media."""
     plain = _plain(message)
     content = plain.pop("content", "")
     plain.pop("role", None)
+    if isinstance(content, list):
+        content = [_without_media(part) for part in content]
     size = len(content) if isinstance(content, str) else len(_canonical(content))
     return size + (len(_canonical(plain)) if plain else 0)
+
+
+def _media(message: JsonObject) -> int:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else ()
+    return sum(value is not None and is_media(key) for part in parts for key, value in part.items())
+
+
+def _without_media(part: JsonObject) -> JsonObject:
+    return {key: value for key, value in part.items() if not is_media(key)}
 
 
 def _canonical(value: object) -> bytes:
