@@ -162,6 +162,79 @@ def test_handle_is_taken_once_from_the_longest_prefix() -> None:
     assert known.take_handle(matches[0], {D0}) is None, "and gone, although it was not given out"
 
 
+def stored(known: Conversations, request: ClientRequest, name: str, conversation_id: str | None = None) -> Served:
+    """A turn that has ended and left a handle."""
+    chain = chain_of(request)
+    entry = served(chain)
+    entry.handle = Handle({"of": name}, D0, expires=50)
+    known.remember("t", conversation_id, chain, entry)
+    return entry
+
+
+def handle_for(known: Conversations, request: ClientRequest, conversation_id: str | None = None) -> Any:
+    match = known.find("t", conversation_id, chain_of(request))
+    offered = match.handle
+    params = known.take_handle(match, {D0})
+    assert (offered is None) == (params is None), "both look at the same turns"
+    return params and params["of"]
+
+
+A1 = [said("user", "a1"), said("assistant", "A1")]
+A2 = [*A1, said("user", "a2"), said("assistant", "A2")]
+
+
+@pytest.mark.parametrize(
+    ("before", "then", "taken"),
+    [
+        ([SYSTEM, *A1[:1]], [SYSTEM, said("user", "b1")], False),
+        ([SYSTEM, *A2[:3]], [SYSTEM, *A1, said("user", "fork")], False),
+        ([SYSTEM, *A2[:3]], [SYSTEM, *A1, said("user", "fork"), *A2[3:], said("user", "a3")], False),
+        ([SYSTEM, *A2[:3]], [SYSTEM, *A1[:1]], False),
+        ([SYSTEM, *A1[:1]], [SYSTEM, *A2[:3]], True),
+        ([SYSTEM, *A1[:1]], [SYSTEM, *A1[:1], said("assistant", "not what it said"), said("user", "a2")], True),
+        ([SYSTEM, *A1[:1]], [SYSTEM, *A1[:1]], True),
+    ],
+    ids=["preamble", "fork", "earlier turn edited", "back", "next turn", "branch from its end", "again"],
+)
+def test_handle_is_for_what_goes_on_from_its_turn(before: Any, then: Any, taken: bool) -> None:
+    known = index(Clock())
+    stored(known, chat(*before), "a")
+    assert known.find("t", None, chain_of(chat(*then))).holder == D0, "a hint it is in any case"
+    assert handle_for(known, chat(*then)) == ("a" if taken else None)
+    if not taken:
+        more = chat(*before, said("assistant", "x"), said("user", "y"))
+        assert handle_for(known, more) == "a", "it waits for its own"
+
+
+def test_forks_go_on_with_their_own_handles() -> None:
+    known = index(Clock())
+    stored(known, chat(SYSTEM, *A2[:3]), "a")
+    forked = [SYSTEM, *A1, said("user", "fork")]
+    stored(known, chat(*forked), "fork")
+    assert handle_for(known, chat(*forked, said("assistant", "x"), said("user", "y"))) == "fork"
+    assert handle_for(known, chat(*forked, said("assistant", "x"), said("user", "z"))) is None, "gone; a's is a's"
+    assert handle_for(known, chat(SYSTEM, *A2, said("user", "a3"))) == "a"
+
+
+def test_bare_prompt_goes_on_from_the_one_whose_every_chunk_it_has() -> None:
+    known = index(Clock())
+    prompt = "word " * 400
+    stored(known, text(prompt), "a")
+    assert handle_for(known, text(prompt[:1500] + "else " * 100)) is None
+    assert handle_for(known, text(prompt + "more " * 10)) == "a"
+
+
+def test_id_gives_the_handle_of_an_edited_conversation_and_the_text_is_asked_first() -> None:
+    known = index(Clock())
+    stored(known, chat(SYSTEM, *A2[:3]), "a", "id")
+    edited = chat(SYSTEM, *A1, said("user", "edited"))
+    assert handle_for(known, edited, "other") is None
+    assert handle_for(known, edited, "id") == "a"
+    stored(known, chat(SYSTEM, *A2[:3]), "a", "id")
+    stored(known, chat(SYSTEM, said("user", "b")), "b", "id")
+    assert handle_for(known, chat(SYSTEM, *A2, said("user", "a3")), "id") == "a", "two by one id: each has its own"
+
+
 def test_estimator_learns_slowly_per_model_and_ignores_nonsense() -> None:
     estimator = TokenEstimator()
     assert estimator.tokens("m", 400) == 100

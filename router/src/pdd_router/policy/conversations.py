@@ -38,7 +38,7 @@ class Handle:
 @dataclass(slots=True)
 class Served:
     """One turn: what served it and what it left behind. ``prefills``: those that served this conversation, the latest
-    first. ``generated_chars``: size of decode's answer, known when it has ended."""
+    first. ``generated_chars``: size of decode's answer, known when it has ended. ``end``: the last link of its prompt."""
 
     decode: Living
     prefills: tuple[Living, ...]
@@ -46,17 +46,22 @@ class Served:
     chars: int
     generated_chars: int = 0
     handle: Handle | None = None
+    end: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
     """What is known of a request's prompt. ``held_chars``: size of the part that ``turns[0].decode`` should hold.
     ``is_conversation``: a turn of this very conversation was seen, not only the same preamble. ``turns``: what served
-    its prefixes, the longest first."""
+    its prefixes, the longest first. ``continued``: those of them that this one goes on from, the only ones whose handles it
+    may use. What only shares a beginning with a turn, be it a preamble or a fork's first turns, would take from that
+    turn's own next one what holds all of it.
+    """
 
     held_chars: int
     is_conversation: bool
     turns: tuple[Served, ...]
+    continued: tuple[Served, ...]
 
     @property
     def holder(self) -> Living | None:
@@ -69,8 +74,8 @@ class Match:
 
     @property
     def handle(self) -> Handle | None:
-        """A retained handle that nobody has taken yet, of the longest prefix that has one."""
-        handles = (served.handle for served in self.turns)
+        """A retained handle that nobody has taken yet, of the latest turn before this one that has one."""
+        handles = (served.handle for served in self.continued)
         return next((handle for handle in handles if handle is not None and not handle.taken), None)
 
     @property
@@ -79,7 +84,6 @@ class Match:
         return tuple(dict.fromkeys([*(served.decode for served in self.turns), *self.prefills]))
 
 
-NOTHING = Match(0, False, ())
 _Key = tuple[str, bytes]
 _K = TypeVar("_K")
 _MAX_PREFILLS = 4
@@ -100,10 +104,9 @@ class Conversations:
 
     def find(self, tenant: str, conversation_id: str | None, chain: Chain) -> Match:
         """By id first (that is what an id is for), then by the longest known prefix; both tell engines to ask."""
-        turns: list[Served] = []
         known_by_id = self._fresh_id(tenant, conversation_id)
-        if known_by_id is not None:
-            turns.append(known_by_id)
+        named = [known_by_id] if known_by_id is not None else []
+        along: list[tuple[Link, Served]] = []
         at = self._deepest(tenant, chain)
         held, is_turn = 0, False
         if at is not None:
@@ -113,20 +116,25 @@ class Conversations:
             if known_by_id is None or known_by_id.decode == served.decode:
                 held = _held_chars(chain, at, served)
             is_turn = link.is_turn
-            turns.extend(self._along(tenant, chain.links[: at + 1]))
-        return Match(held, known_by_id is not None or is_turn, _distinct(turns))
+            along = self._along(tenant, chain.links[: at + 1])
+        turns = _distinct([*named, *(served for _, served in along)])
+        # Several may go by one id: whoever's whole prompt is here is more surely the turn before.
+        continued = _distinct([*(served for link, served in along if served.end == link.digest), *named])
+        return Match(held, known_by_id is not None or is_turn, turns, continued)
 
     def remember(self, tenant: str, conversation_id: str | None, chain: Chain, served: Served) -> None:
         """Decode has begun to answer: it holds the prompt now."""
         self._sweep()
+        if chain.links:
+            served.end = chain.links[-1].digest
         for link in chain.links:
             _put(self._links, (tenant, link.digest), served, self._max)
         if conversation_id is not None:
             _put(self._ids, (tenant, conversation_id), served, self._max)
 
     def take_handle(self, match: Match, living: Collection[Living]) -> dict[str, object] | None:
-        """The retained handle of the longest known prefix whose holder still lives; nobody gets it again."""
-        for served in match.turns:
+        """The retained handle of the turn before, if its holder still lives; nobody gets it again."""
+        for served in match.continued:
             handle = served.handle
             if handle is None or handle.taken or handle.holder not in living:
                 continue
@@ -146,9 +154,9 @@ class Conversations:
                 return at
         return None
 
-    def _along(self, tenant: str, links: tuple[Link, ...]) -> list[Served]:
-        found = [self._links.get((tenant, link.digest)) for link in reversed(links)]
-        return [served for served in found if served is not None and self._is_fresh(served)]
+    def _along(self, tenant: str, links: tuple[Link, ...]) -> list[tuple[Link, Served]]:
+        found = ((link, self._links.get((tenant, link.digest))) for link in reversed(links))
+        return [(link, served) for link, served in found if served is not None and self._is_fresh(served)]
 
     def _sweep(self) -> None:
         """Those of which nobody will hear again, with their handles: the oldest are in front."""
