@@ -7,7 +7,7 @@ import pytest
 from pdd_router.config import Limits
 from pdd_router.endpoints.engine import EngineId, Living
 from pdd_router.openai.request import ClientRequest, Endpoint, parse_request
-from pdd_router.policy.chain import Chain, chain_of
+from pdd_router.policy.chain import Chain, Link, chain_of
 from pdd_router.policy.conversations import Conversations, Handle, Served
 from pdd_router.policy.estimate import TokenEstimator
 
@@ -140,6 +140,35 @@ def test_old_entries_are_not_used_and_the_least_used_are_forgotten() -> None:
     assert not known.find("t", "id4", chains[4]).turns
     known.remember("t", "new", chains[0], served(chains[0], at=100))
     assert len(known) == 2, "what nobody will hear of again takes no room"
+
+
+@pytest.mark.parametrize("by_id", [False, True], ids=["by text", "by id"])
+def test_no_tenant_pushes_another_out(by_id: bool) -> None:
+    known = index(Clock(), max_entries=300)
+    quiet = [chain_of(chat(said("user", f"quiet {at}"))) for at in range(100)]
+    for at, chain in enumerate(quiet):
+        known.remember("quiet", f"id{at}", chain, served(chain))
+    for at in range(1000):
+        chain = chain_of(chat(said("user", f"loud {at}")))
+        known.remember("loud", f"id{at}", chain, served(chain))
+    assert len(known) == 600, "control: it is full"
+    unknown = chain_of(chat(said("user", "unknown")))
+    for at, chain in enumerate(quiet):
+        match = known.find("quiet", f"id{at}", unknown) if by_id else known.find("quiet", None, chain)
+        assert match.is_conversation
+
+
+def test_one_request_takes_little_room_and_is_found_wherever_it_was_edited() -> None:
+    links = tuple(Link(b"%d" % place, chars=place, is_turn=True) for place in range(1, 1025))
+    known = index(Clock(), max_entries=10_000)
+    known.remember("t", None, Chain(links, 1024), Served(D0, (P0,), 0.0, 1024))
+    assert 64 <= len(known) <= 100
+    for equal in range(1, 1025):
+        edited = Chain((*links[:equal], Link(b"edited", equal + 1, is_turn=True)), equal + 1)
+        match = known.find("t", None, edited)
+        assert match.holder == D0
+        assert equal >= match.held_chars >= equal * 0.8
+        assert match.held_chars == equal or equal <= 1024 - 64
 
 
 def test_handle_is_taken_once_from_the_longest_prefix() -> None:
