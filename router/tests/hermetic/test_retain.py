@@ -73,6 +73,26 @@ async def test_handle_is_used_once_even_by_branches_at_once(cluster: Any) -> Non
         assert len(every) == len(set(every)), "no handle is ever sent twice, to anybody"
 
 
+@pytest.mark.parametrize("shared_turns", [0, 1], ids=["preamble", "turns"])
+async def test_conversations_that_begin_alike_have_their_own_handles(cluster: Any, shared_turns: int) -> None:
+    async with cluster(config=RETAIN, engine={"prefix_caching": False}) as c:
+        begun: list[Any] = [SYSTEM]
+        for _ in range(shared_turns):
+            begun += [user("an example"), {"role": "assistant", "content": "so it goes"}]
+        one, other = [*begun], [*begun]
+        for text in ("first", "second", "third"):
+            for history, name in ((one, "one"), (other, "other")):
+                held = sum(len(message["content"]) for message in history)
+                await turn(c, history, f"{text} of {name}")
+                await c.until_idle()
+                leg = c.legs(c.prefills[0])[-1]
+                if text == "first":
+                    assert params(leg) == REQUEST, "nothing of its own to read yet"
+                else:
+                    assert leg.read_tokens * 4 > held * 0.8, "all of its own history"
+        assert await c.metric("retained_handles_total", event="Taken") == 4
+
+
 @pytest.mark.parametrize("fault", [Status(500), ResetBeforeHeaders()], ids=repr)
 async def test_handle_is_not_used_on_a_retry(cluster: Any, fault: Any) -> None:
     async with cluster(prefills=2, decodes=2, config=RETAIN) as c:

@@ -7,7 +7,7 @@ import pytest
 from pdd_router.config import Limits
 from pdd_router.endpoints.engine import EngineId, Living
 from pdd_router.openai.request import ClientRequest, Endpoint, parse_request
-from pdd_router.policy.chain import Chain, chain_of
+from pdd_router.policy.chain import Chain, Link, chain_of
 from pdd_router.policy.conversations import Conversations, Handle, Served
 from pdd_router.policy.estimate import TokenEstimator
 
@@ -142,6 +142,35 @@ def test_old_entries_are_not_used_and_the_least_used_are_forgotten() -> None:
     assert len(known) == 2, "what nobody will hear of again takes no room"
 
 
+@pytest.mark.parametrize("by_id", [False, True], ids=["by text", "by id"])
+def test_no_tenant_pushes_another_out(by_id: bool) -> None:
+    known = index(Clock(), max_entries=300)
+    quiet = [chain_of(chat(said("user", f"quiet {at}"))) for at in range(100)]
+    for at, chain in enumerate(quiet):
+        known.remember("quiet", f"id{at}", chain, served(chain))
+    for at in range(1000):
+        chain = chain_of(chat(said("user", f"loud {at}")))
+        known.remember("loud", f"id{at}", chain, served(chain))
+    assert len(known) == 600, "control: it is full"
+    unknown = chain_of(chat(said("user", "unknown")))
+    for at, chain in enumerate(quiet):
+        match = known.find("quiet", f"id{at}", unknown) if by_id else known.find("quiet", None, chain)
+        assert match.is_conversation
+
+
+def test_one_request_takes_little_room_and_is_found_wherever_it_was_edited() -> None:
+    links = tuple(Link(b"%d" % place, chars=place, is_turn=True) for place in range(1, 1025))
+    known = index(Clock(), max_entries=10_000)
+    known.remember("t", None, Chain(links, 1024), Served(D0, (P0,), 0.0, 1024))
+    assert 64 <= len(known) <= 100
+    for equal in range(1, 1025):
+        edited = Chain((*links[:equal], Link(b"edited", equal + 1, is_turn=True)), equal + 1)
+        match = known.find("t", None, edited)
+        assert match.holder == D0
+        assert equal >= match.held_chars >= equal * 0.8
+        assert match.held_chars == equal or equal <= 1024 - 64
+
+
 def test_handle_is_taken_once_from_the_longest_prefix() -> None:
     clock = Clock()
     known = index(clock)
@@ -160,6 +189,79 @@ def test_handle_is_taken_once_from_the_longest_prefix() -> None:
     assert known.take_handle(matches[0], {D0}) is None, "too old"
     clock.now = 0
     assert known.take_handle(matches[0], {D0}) is None, "and gone, although it was not given out"
+
+
+def stored(known: Conversations, request: ClientRequest, name: str, conversation_id: str | None = None) -> Served:
+    """A turn that has ended and left a handle."""
+    chain = chain_of(request)
+    entry = served(chain)
+    entry.handle = Handle({"of": name}, D0, expires=50)
+    known.remember("t", conversation_id, chain, entry)
+    return entry
+
+
+def handle_for(known: Conversations, request: ClientRequest, conversation_id: str | None = None) -> Any:
+    match = known.find("t", conversation_id, chain_of(request))
+    offered = match.handle
+    params = known.take_handle(match, {D0})
+    assert (offered is None) == (params is None), "both look at the same turns"
+    return params and params["of"]
+
+
+A1 = [said("user", "a1"), said("assistant", "A1")]
+A2 = [*A1, said("user", "a2"), said("assistant", "A2")]
+
+
+@pytest.mark.parametrize(
+    ("before", "then", "taken"),
+    [
+        ([SYSTEM, *A1[:1]], [SYSTEM, said("user", "b1")], False),
+        ([SYSTEM, *A2[:3]], [SYSTEM, *A1, said("user", "fork")], False),
+        ([SYSTEM, *A2[:3]], [SYSTEM, *A1, said("user", "fork"), *A2[3:], said("user", "a3")], False),
+        ([SYSTEM, *A2[:3]], [SYSTEM, *A1[:1]], False),
+        ([SYSTEM, *A1[:1]], [SYSTEM, *A2[:3]], True),
+        ([SYSTEM, *A1[:1]], [SYSTEM, *A1[:1], said("assistant", "not what it said"), said("user", "a2")], True),
+        ([SYSTEM, *A1[:1]], [SYSTEM, *A1[:1]], True),
+    ],
+    ids=["preamble", "fork", "earlier turn edited", "back", "next turn", "branch from its end", "again"],
+)
+def test_handle_is_for_what_goes_on_from_its_turn(before: Any, then: Any, taken: bool) -> None:
+    known = index(Clock())
+    stored(known, chat(*before), "a")
+    assert known.find("t", None, chain_of(chat(*then))).holder == D0, "a hint it is in any case"
+    assert handle_for(known, chat(*then)) == ("a" if taken else None)
+    if not taken:
+        more = chat(*before, said("assistant", "x"), said("user", "y"))
+        assert handle_for(known, more) == "a", "it waits for its own"
+
+
+def test_forks_go_on_with_their_own_handles() -> None:
+    known = index(Clock())
+    stored(known, chat(SYSTEM, *A2[:3]), "a")
+    forked = [SYSTEM, *A1, said("user", "fork")]
+    stored(known, chat(*forked), "fork")
+    assert handle_for(known, chat(*forked, said("assistant", "x"), said("user", "y"))) == "fork"
+    assert handle_for(known, chat(*forked, said("assistant", "x"), said("user", "z"))) is None, "gone; a's is a's"
+    assert handle_for(known, chat(SYSTEM, *A2, said("user", "a3"))) == "a"
+
+
+def test_bare_prompt_goes_on_from_the_one_whose_every_chunk_it_has() -> None:
+    known = index(Clock())
+    prompt = "word " * 400
+    stored(known, text(prompt), "a")
+    assert handle_for(known, text(prompt[:1500] + "else " * 100)) is None
+    assert handle_for(known, text(prompt + "more " * 10)) == "a"
+
+
+def test_id_gives_the_handle_of_an_edited_conversation_and_the_text_is_asked_first() -> None:
+    known = index(Clock())
+    stored(known, chat(SYSTEM, *A2[:3]), "a", "id")
+    edited = chat(SYSTEM, *A1, said("user", "edited"))
+    assert handle_for(known, edited, "other") is None
+    assert handle_for(known, edited, "id") == "a"
+    stored(known, chat(SYSTEM, *A2[:3]), "a", "id")
+    stored(known, chat(SYSTEM, said("user", "b")), "b", "id")
+    assert handle_for(known, chat(SYSTEM, *A2, said("user", "a3")), "id") == "a", "two by one id: each has its own"
 
 
 def test_estimator_learns_slowly_per_model_and_ignores_nonsense() -> None:
