@@ -49,7 +49,9 @@ def test_surge_keeps_the_old_group_until_the_new_one_is_ready(world: World) -> N
     world.kubelet.clear_scripts()
     world.kubelet.script(OURS, Runs(init_messages=PASSED))
     world.wait(lambda: finished(world, old), 40, "the rollout does not finish")
-    gone = [("StatefulSet", f"small-{role}-{old}") for role in ("prefill", "decode")]
+    of_roles = ("StatefulSet", "PodDisruptionBudget")
+    gone = [(kind, f"small-{role}-{old}") for kind in of_roles for role in ("prefill", "decode")]
+    assert set(gone) <= set(before)
     gone += [("ConfigMap", f"small-engine-{old}"), ("Secret", f"small-claim-{old}")]
     world.wait(lambda: not set(gone) & set(world.deployments.children("small")), 30, "the old group is not gone")
     after = world.uids("small")
