@@ -16,6 +16,7 @@ from aiohttp import HttpVersion11, web
 
 from pdd_router.config import Mechanism
 from pdd_router.errors import (
+    AnswerTooLargeError,
     DeadlineExceededError,
     EngineFailedError,
     FailureReason,
@@ -169,8 +170,8 @@ class Relay:
         """Read the engine's end of stream, so that its connection can be used again; not worth an error."""
         try:
             await stream.next(_DRAIN_SECONDS)
-        except EngineFailedError as error:
-            _log.debug("Stream did not end after its last event", engine=error.engine, reason=error.reason)
+        except LegError as error:
+            _log.debug("Stream did not end after its last event", engine=error.engine, reason=result_of(error))
 
     async def _write(self, response: web.StreamResponse, data: bytes | None) -> None:
         """``data`` None: the end. A client that does not read holds decode for nobody: it is given up."""
@@ -182,6 +183,8 @@ class Relay:
 
     async def _break(self, request: web.Request, response: web.StreamResponse, error: LegError) -> None:
         told: RouterError = UpstreamFailedError("The engine failed while it was answering", code="stream_broken")
+        if isinstance(error, AnswerTooLargeError):
+            told = error
         blamed = isinstance(error, EngineFailedError)  # not where the engine refused what the client wants
         if asyncio.get_running_loop().time() >= self._deadline:
             told = DeadlineExceededError("The request took too long", code="deadline_exceeded")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pdd_router.config import Direction, Keep, Mechanism, OnPrefillFailure
 from pdd_router.endpoints.engine import EngineView, Role
 from pdd_router.endpoints.registry import NotAdmittedError, Use
-from pdd_router.errors import EngineFailedError, EngineRejectedError, LegError
+from pdd_router.errors import AnswerTooLargeError, EngineFailedError, EngineRejectedError, LegError
 from pdd_router.flow import attempts, kv_params
 from pdd_router.flow.attempts import Progress
 from pdd_router.flow.legs import decode_body, prefill_body
@@ -258,7 +258,7 @@ class Turn:
 
     def _decode_failed(self, plan: Plan, error: LegError) -> None:
         self._count_leg(plan.decode, result_of(error))
-        if isinstance(error, EngineRejectedError):
+        if isinstance(error, EngineRejectedError | AnswerTooLargeError):  # another would say the same
             raise error
         self._progress = attempts.after_decode_failure(
             self._progress, plan.decode.id, error, may_retry=self._may_retry()
@@ -288,6 +288,8 @@ class Turn:
 def result_of(error: LegError) -> str:
     if isinstance(error, EngineFailedError):
         return error.reason.value
+    if isinstance(error, AnswerTooLargeError):
+        return "TooLarge"
     return "Rejected" if isinstance(error, EngineRejectedError) else "Busy"
 
 
