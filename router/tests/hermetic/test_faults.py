@@ -261,7 +261,7 @@ async def test_poison_requests_do_not_count_against_breakers(
 
 async def test_breaker_ejects_half_at_most_probes_once_and_recovers(cluster: Any) -> None:
     """R14."""
-    config = {"breaker": {"failures": 2, "baseSeconds": 0.3}, "retries": {"burst": 1000}}
+    config = {"breaker": {"failures": 2, "baseSeconds": 1.0}, "retries": {"burst": 1000}}
     async with cluster(prefills=2, config=config) as c:
         for engine in c.prefills:
             engine.script(Status(500), times=1000)
@@ -286,6 +286,27 @@ async def test_breaker_ejects_half_at_most_probes_once_and_recovers(cluster: Any
             await c.chat([{"role": "user", "content": f"again {at} " * 50}])
         assert not out.breaker.ejected
         await c.until_idle()
+
+
+async def test_probe_that_is_a_whole_answer_keeps_a_healthy_engine_out_for_a_moment_only(cluster: Any) -> None:
+    """The control is time: before it, nobody else is let in."""
+    async with cluster(decodes=2, config={"breaker": {"failures": 1, "baseSeconds": 1.0}}) as c:
+        c.decodes[0].script(Status(500))
+        await c.chat(LONG)
+        out = next(state for state in c.registry.states() if state.breaker.ejected)
+        await c.until(lambda: out.breaker.admits)
+        c.decodes[0].script(HangBeforeHeaders())
+        before = len(c.legs(c.decodes[0]))
+        probe = asyncio.create_task(c.chat([{"role": "user", "content": "probe " * 50}]))
+        await c.until(lambda: len(c.legs(c.decodes[0])) == before + 1)
+        assert not out.breaker.admits
+        await c.until(lambda: out.breaker.admits, seconds=3)
+        await asyncio.gather(*(c.chat([{"role": "user", "content": f"{at} " * 50}]) for at in range(6)))
+        assert not out.breaker.ejected and not probe.done()
+        probe.cancel()
+        await asyncio.gather(probe, return_exceptions=True)
+        await c.until_idle()
+        assert not out.breaker.ejected
 
 
 async def test_probe_has_proved_what_it_should_when_its_answer_begins(cluster: Any) -> None:
