@@ -196,7 +196,7 @@ async def _serve(
     async with services.admission.place(given.tenant), AsyncExitStack() as stack:
         try:
             async with asyncio.timeout_at(deadline):
-                opened = await stack.enter_async_context(Turn(services, given).opened())
+                opened = await stack.enter_async_context(Turn(services, given, deadline).opened())
         except TimeoutError:
             raise DeadlineExceededError("The request took too long", code="deadline_exceeded") from None
         services.metrics.first_event.labels(opened.plan.arm).observe(services.clock() - began)

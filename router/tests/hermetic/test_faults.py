@@ -17,6 +17,7 @@ from pdd_e2e.fake_engine import (
     HangMidStream,
     ResetAfterBytes,
     ResetBeforeHeaders,
+    SlowChunks,
     Status,
 )
 from pdd_router.config import Limits
@@ -171,7 +172,7 @@ async def test_nothing_is_tried_again_once_decode_has_answered(cluster: Any) -> 
     async with cluster(decodes=2) as c:
         given = TurnInput(request, "id", "tenant", "salt", chain_of(request))
         with pytest.raises(EngineFailedError):
-            async with Turn(c.router.services, given).opened() as opened:
+            async with Turn(c.router.services, given, asyncio.get_running_loop().time() + 60).opened() as opened:
                 raise EngineFailedError(opened.plan.decode.id.name, FailureReason.DISCONNECTED)
         assert sum(len(c.legs(engine)) for engine in c.decodes) == 1
         await c.until_idle()
@@ -239,6 +240,44 @@ async def test_request_has_a_deadline(cluster: Any, stream: bool) -> None:
         else:
             assert (reply.status, reply.body["error"]["code"]) == (504, "deadline_exceeded")
         await c.until_idle()
+
+
+async def test_engine_that_hangs_is_blamed_for_the_time_of_a_request_and_one_that_answers_others_is_not(
+    cluster: Any,
+) -> None:
+    config = {"limits": {"requestTimeoutSeconds": 1.0}, "breaker": {"failures": 1, "baseSeconds": 60}}
+    async with cluster(decodes=2, config=config) as c:
+        for others in (True, False):
+            for engine in c.decodes:
+                engine.script(SlowChunks(0.1), when=lambda body: body.get("stream"))
+                engine.script(HangBeforeHeaders(), when=lambda body: not body.get("stream"))
+            streams = []
+            if others:
+                streams = [
+                    asyncio.create_task(
+                        c.chat([{"role": "user", "content": f"{at} " * 90}], stream=True, max_tokens=64)
+                    )
+                    for at in range(2)
+                ]
+                await c.until(lambda: all(len(c.legs(engine)) == 1 for engine in c.decodes))
+            reply = await c.chat(LONG)
+            assert (reply.status, reply.body["error"]["code"]) == (504, "deadline_exceeded")
+            await asyncio.gather(*streams)
+            await c.until_idle()
+            assert any(state.breaker.ejected for state in c.registry.states()) is not others
+
+
+async def test_engine_that_had_no_time_is_not_blamed_for_having_said_nothing(cluster: Any) -> None:
+    """Prefill took nearly all that the request has."""
+    config = {"limits": {"requestTimeoutSeconds": 0.6}, "breaker": {"failures": 1}, "retries": {"maxPerRequest": 0}}
+    config["timeouts"] = {"prefillSeconds": 0.4}
+    async with cluster(decodes=2, config=config) as c:
+        for engine in c.engines:
+            engine.script(HangBeforeHeaders())
+        reply = await c.chat(LONG)
+        assert reply.status == 504
+        await c.until_idle()
+        assert not any(state.breaker.ejected for state in c.registry.states())
 
 
 # ---- the breaker, from outside ----

@@ -52,6 +52,7 @@ class EngineState:
     expected: int = 0
     in_flight_tokens: int = 0
     last_used: int = 0
+    answered_at: float = 0.0  # on the clock: when it last gave anything of any answer
     models: dict[str, dict[str, object]] = field(default_factory=dict)
 
     @property
@@ -79,15 +80,23 @@ class EngineState:
 class Use:
     """One request on one engine. Set ``success`` before leaving; None says nothing about the engine."""
 
-    breaker: Breaker
+    state: EngineState
+    clock: Callable[[], float]
+    began: float
     probe: int | None
     success: bool | None = None
 
     def answers(self) -> None:
-        """An answer has begun: the end of a probe, however long the answer will be."""
+        """Something of an answer is there: the engine is at work, and a probe is over, however long the answer will be."""
+        self.state.answered_at = self.clock()
         if self.probe is not None:
-            self.breaker.end(probe=self.probe, success=True)
+            self.state.breaker.end(probe=self.probe, success=True)
             self.probe = None
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long it has waited for an engine that has answered nobody meanwhile; else 0."""
+        return self.clock() - self.began if self.state.answered_at < self.began else 0.0
 
 
 class Registry:
@@ -258,7 +267,7 @@ class Registry:
         state = self._states.get(key)
         if state is None or not state.breaker.admits:
             raise NotAdmittedError
-        use = Use(state.breaker, state.breaker.begin())
+        use = Use(state, self._clock, self._clock(), state.breaker.begin())
         self._uses += 1
         state.last_used = self._uses
         state.in_flight += 1

@@ -148,6 +148,7 @@ class Relay:
             if event is None:
                 raise EngineFailedError(engine.id.name, FailureReason.TRUNCATED)
             value = check_event(engine, event)
+            self._opened.use.answers()
             if value is not None:
                 self._tally.note(value)
             data = event_for_client(event, value, self._cached_tokens())

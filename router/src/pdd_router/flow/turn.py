@@ -6,6 +6,7 @@ nothing is ever tried again. Leaving it, by any way, ends the legs and gives bac
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -50,9 +51,12 @@ class Opened:
 
 
 class Turn:
-    def __init__(self, services: Services, given: TurnInput) -> None:
+    """``deadline``: on the loop's clock, for the whole request; who calls sees to it."""
+
+    def __init__(self, services: Services, given: TurnInput, deadline: float) -> None:
         self._services = services
         self._given = given
+        self._deadline = deadline
         self._match: Match = services.conversations.find(given.tenant, given.request.conversation_id, given.chain)
         self._progress = Progress()
         self._report: PrefillReport | None = None
@@ -144,6 +148,7 @@ class Turn:
                 request_id=given.request_id,
                 timeout_seconds=services.config.timeouts.prefill_seconds,
             )
+            use.answers()
             use.success = True
         seconds = services.clock() - began
         services.metrics.prefill_seconds.observe(seconds)
@@ -214,6 +219,7 @@ class Turn:
                     request_id=given.request_id,
                     timeout_seconds=services.config.limits.request_timeout_seconds,
                 )
+                use.answers()
                 yield Opened(plan, self._report, self._remember(plan), use, answer=answer)
 
     def _params_for_decode(self, plan: Plan) -> JsonObject | None:
@@ -280,6 +286,16 @@ class Turn:
             except EngineFailedError:
                 use.success = False
                 raise
+            except asyncio.CancelledError:
+                if self._hangs(use):
+                    use.success = False
+                raise
+
+    def _hangs(self, use: Use) -> bool:
+        """The request's time is over, and in a good part of it the engine has answered nobody: it is stuck, not slow."""
+        config = self._services.config
+        patience = min(config.timeouts.first_event_seconds, config.limits.request_timeout_seconds / 2)
+        return asyncio.get_running_loop().time() >= self._deadline and use.silent_seconds >= patience
 
     def _count_leg(self, view: EngineView, result: str) -> None:
         self._services.metrics.legs.labels(view.engine.role, view.id.name, result).inc()
