@@ -27,6 +27,7 @@ from pdd_router.endpoints.engine import (
     Standing,
 )
 from pdd_router.endpoints.introductions import Introductions
+from pdd_router.endpoints.waiting import Waiting
 
 _NEWS_SECONDS = 0.5
 _COMING_SECONDS = 3.0
@@ -116,6 +117,7 @@ class Registry:
         self.changed = asyncio.Event()  # lives or introductions changed
         self.listed = asyncio.Event()  # the list of engines changed
         self._news = asyncio.Event()  # another one each time that `changed` is set
+        self.waiting = Waiting()  # for a decode engine that is not full
         self.introductions = Introductions(
             direction=direction,
             retry_base_seconds=introductions.retry_base_seconds,
@@ -258,6 +260,7 @@ class Registry:
         self.changed.set()
         self._news.set()
         self._news = asyncio.Event()
+        self.waiting.call_all()
 
     # ---- who uses it ----
 
@@ -278,6 +281,8 @@ class Registry:
             state.in_flight -= 1
             state.in_flight_tokens -= tokens
             state.breaker.end(probe=use.probe, success=use.success)
+            if state.engine.role is Role.DECODE:
+                self.waiting.call_next()
             if state.gone and not state.in_flight and self._states.get(key) is state:
                 del self._states[key]
                 self._settle()
@@ -296,3 +301,5 @@ class Registry:
         finally:
             state.expected -= 1
             state.in_flight_tokens -= tokens
+            # Who was called may have ended before decode. If it has not, it is counted before the next one decides.
+            self.waiting.call_next()

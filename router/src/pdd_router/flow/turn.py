@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
 from pdd_router.config import Direction, Keep, Mechanism, OnPrefillFailure
@@ -106,12 +106,23 @@ class Turn:
                     return plan
 
     async def _decided(self) -> Plan:
-        """A request that comes while one decode engine takes over from another waits for that moment."""
+        """A request that comes while one decode engine takes over from another waits for that moment; while all are full, for a place."""
         registry = self._services.registry
-        while isinstance(plan := self._decide(), Refusal):
+        while isinstance(plan := await self._decided_when_not_full(), Refusal):
             if plan.reason is not RefusalReason.NO_DECODE or not registry.is_coming(Role.DECODE):
                 raise attempts.refused(plan, self._progress)
             await registry.news()
+        return plan
+
+    async def _decided_when_not_full(self) -> Plan | Refusal:
+        services = self._services
+        if not _is_full(plan := self._decide()):
+            return plan
+        with suppress(TimeoutError), services.registry.waiting.ticket() as ticket:
+            async with asyncio.timeout(services.config.limits.queue_timeout_seconds):
+                while _is_full(plan):
+                    await ticket.call()
+                    plan = self._decide()
         return plan
 
     def _decide(self) -> Plan | Refusal:
@@ -299,6 +310,10 @@ class Turn:
 
     def _count_leg(self, view: EngineView, result: str) -> None:
         self._services.metrics.legs.labels(view.engine.role, view.id.name, result).inc()
+
+
+def _is_full(plan: Plan | Refusal) -> bool:
+    return isinstance(plan, Refusal) and plan.reason is RefusalReason.DECODE_FULL
 
 
 def result_of(error: LegError) -> str:
