@@ -211,7 +211,9 @@ async def _serve(
         relay = Relay(services, given, opened, deadline)
         if opened.stream is not None:
             return await relay.stream(request, opened.stream)
-        return relay.answer(opened.answer or {}), "Success"
+        raw = relay.answer(opened.answer or {})
+        await stack.aclose()  # the engine has others to serve while this client reads
+        return await relay.send(request, raw), "Success"
 
 
 async def _models(request: web.Request) -> web.Response:

@@ -37,6 +37,7 @@ _log = structlog.get_logger(__name__)
 JsonObject = dict[str, object]
 
 _DRAIN_SECONDS = 1.0
+_PIECE_BYTES = 64 << 10
 
 
 @dataclass(slots=True)
@@ -116,12 +117,27 @@ class Relay:
     def _cached_tokens(self) -> int | None:
         return self._opened.prefill.cached_tokens if self._opened.prefill is not None else None
 
-    def answer(self, answer: JsonObject) -> web.Response:
-        """A whole answer that has been checked already."""
+    def answer(self, answer: JsonObject) -> bytes:
+        """A whole answer that has been checked already, for ``send``. Its engine is not needed any more."""
         self._tally.note(answer)
         self._ended(success=True)
-        raw = json.dumps(for_client(answer, self._cached_tokens()), ensure_ascii=False, separators=(",", ":")).encode()
-        return web.Response(body=raw, content_type="application/json", headers=self.headers())
+        return json.dumps(for_client(answer, self._cached_tokens()), ensure_ascii=False, separators=(",", ":")).encode()
+
+    async def send(self, request: web.Request, raw: bytes) -> web.StreamResponse:
+        """Raises ConnectionError only. A client that reads too slowly is cut off; what it has not read is dropped."""
+        response = web.StreamResponse(headers={**self.headers(), "Content-Type": "application/json"})
+        response.content_length = len(raw)
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                await response.prepare(request)
+                for at in range(0, len(raw), _PIECE_BYTES):  # else all of it lies in the connection, and nobody waits
+                    await self._write(response, raw[at : at + _PIECE_BYTES])
+                await self._write(response, None)
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError("The client did not read the answer") from None
+        return response
 
     async def stream(self, request: web.Request, stream: EventStream) -> tuple[web.StreamResponse, str]:
         """Returns the response and how it ended (for logs and metrics). Raises only when the client is gone."""
