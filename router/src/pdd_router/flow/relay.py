@@ -17,7 +17,6 @@ from aiohttp import HttpVersion11, web
 from pdd_router.config import Mechanism
 from pdd_router.errors import (
     AnswerTooLargeError,
-    DeadlineExceededError,
     EngineFailedError,
     FailureReason,
     LegError,
@@ -128,7 +127,7 @@ class Relay:
         response = web.StreamResponse(headers={**self.headers(), "Content-Type": "application/json"})
         response.content_length = len(raw)
         try:
-            async with asyncio.timeout_at(self._deadline):
+            async with self._services.deadlines.until(self._deadline):
                 await response.prepare(request)
                 for at in range(0, len(raw), _PIECE_BYTES):  # else all of it lies in the connection, and nobody waits
                     await self._write(response, raw[at : at + _PIECE_BYTES])
@@ -180,8 +179,12 @@ class Relay:
         await self._drain(stream)
 
     async def _next(self, stream: EventStream) -> Event | None:
-        left = self._deadline - asyncio.get_running_loop().time()
-        return await stream.next(min(left, self._services.config.timeouts.between_events_seconds))
+        deadlines, gap = self._services.deadlines, self._services.config.timeouts.between_events_seconds
+        try:
+            async with deadlines.until(self._deadline):
+                return await stream.next(min(deadlines.seconds_left(self._deadline), gap))
+        except TimeoutError:
+            raise EngineFailedError(self._opened.plan.decode.id.name, FailureReason.TIMEOUT) from None
 
     async def _drain(self, stream: EventStream) -> None:
         """Read the engine's end of stream, so that its connection can be used again; not worth an error."""
@@ -203,8 +206,8 @@ class Relay:
         if isinstance(error, AnswerTooLargeError):
             told = error
         blamed = isinstance(error, EngineFailedError)  # not where the engine refused what the client wants
-        if asyncio.get_running_loop().time() >= self._deadline:
-            told = DeadlineExceededError("The request took too long", code="deadline_exceeded")
+        if self._services.deadlines.seconds_left(self._deadline) <= 0:
+            told = self._services.deadlines.error(self._deadline)
             blamed = False
         self._ended(success=False if blamed else None, result=result_of(error))
         _log.warning("Broke stream", request_id=self._given.request_id, engine=error.engine, reason=result_of(error))
