@@ -22,6 +22,7 @@ from pdd_router.endpoints.discovery import parse_engines
 from pdd_router.endpoints.health import HealthChecks
 from pdd_router.endpoints.registry import Registry
 from pdd_router.flow.budget import RetryBudget
+from pdd_router.flow.deadlines import Deadlines
 from pdd_router.flow.introducer import Introducer
 from pdd_router.flow.services import Services, policy_of
 from pdd_router.following import FollowedFile, Following, read_named
@@ -39,6 +40,7 @@ from pdd_router.upstream import Upstream
 
 _log = structlog.get_logger(__name__)
 _PACE = Pace()
+_LAST_WORDS_SECONDS = 1.0  # after the time for what is in flight: to say that it is over to whoever reads
 _ENGINES, _KEYS, _SALT = "enginesFile", "authentication.apiKeysFile", "tenancy.saltSecretFile"
 
 
@@ -83,7 +85,8 @@ async def running(config: RouterConfig, *, pace: Pace = _PACE) -> AsyncIterator[
         add_routes(app)
         tasks = await stack.enter_async_context(_background(config, services, files))
         # A client that goes away cancels its handler, and with it the legs on the engines.
-        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=config.shutdown.grace_seconds)
+        grace = config.shutdown.grace_seconds
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=grace + _LAST_WORDS_SECONDS)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         site = RouterSite(runner, config.listen.host, config.listen.port, config.limits)
@@ -92,6 +95,7 @@ async def running(config: RouterConfig, *, pace: Pace = _PACE) -> AsyncIterator[
         yield Router(site.name, services, gate, files)
         gate.draining = True
         await asyncio.sleep(config.shutdown.ready_delay_seconds)
+        services.deadlines.stop_at(asyncio.get_running_loop().time() + grace)
         _log.info("Stopping router", in_flight=services.admission.in_flight)
 
 
@@ -119,6 +123,7 @@ def _build_services(config: RouterConfig) -> Services:
             timeout_seconds=limits.queue_timeout_seconds,
         ),
         bodies=Bodies(limits.max_body_bytes),
+        deadlines=Deadlines(),
         metrics=metrics,
         salts=Salts(secret, config.tenancy.cache_isolation),
         log_secret=secret,

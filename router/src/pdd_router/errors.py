@@ -11,6 +11,7 @@
     └── LegError              one engine failed one leg; the driver decides whether another is tried
         ├── EngineRejectedError    4xx from the engine: goes to the client unchanged in OpenAI's form
         ├── EngineBusyError        429/503 from the engine: elsewhere, no fault of its health
+        ├── AnswerTooLargeError    502: more than the router takes; it would be so anywhere
         └── EngineFailedError      connection, time limit, 5xx, malformed or failed answer
 
 Messages must never contain anything a client sent except the name of a field.
@@ -84,7 +85,6 @@ class FailureReason(StrEnum):
     TIMEOUT = "Timeout"
     STATUS = "Status"
     MALFORMED = "Malformed"
-    TOO_LARGE = "TooLarge"
     ERROR_EVENT = "ErrorEvent"
     FINISH_ERROR = "FinishError"
     ABORTED = "Aborted"
@@ -94,8 +94,8 @@ class FailureReason(StrEnum):
 class LegError(RouterError):
     """One engine did not do its leg."""
 
-    def __init__(self, engine: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, engine: str, message: str, *, code: str | None = None) -> None:
+        super().__init__(message, code=code)
         self.engine = engine
 
 
@@ -115,6 +115,18 @@ class EngineBusyError(LegError):
 
     status = 503
     type = "service_unavailable_error"
+
+
+class AnswerTooLargeError(LegError):
+    """The answer that was asked for is beyond a limit of the router's own: no fault of the engine's."""
+
+    status = 502
+    type = "upstream_error"
+
+    def __init__(self, engine: str, limit: str, size: int) -> None:
+        super().__init__(
+            engine, f"The answer is larger than the router's `{limit}` of {size} bytes", code="answer_too_large"
+        )
 
 
 class EngineFailedError(LegError):

@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 
 from pdd_router.endpoints.engine import Role
-from pdd_router.errors import BadRequestError, DeadlineExceededError, NotFoundError, RouterError, UnavailableError
+from pdd_router.errors import BadRequestError, NotFoundError, RouterError, UnavailableError
 from pdd_router.flow.relay import Relay
 from pdd_router.flow.services import Services
 from pdd_router.flow.turn import Turn, TurnInput
@@ -169,10 +169,11 @@ async def _read_body(request: web.Request, services: Services, more: Callable[[i
     if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
         raise BadRequestError("The charset must be utf-8", param="Content-Type", status=415)
     limit, body = services.config.limits.max_body_bytes, bytearray()
+    until = asyncio.get_running_loop().time() + services.config.limits.body_timeout_seconds
     if (request.content_length or 0) > limit:
         raise web.HTTPRequestEntityTooLarge(limit)  # at once, not after reading so much
     try:
-        async with asyncio.timeout(services.config.limits.body_timeout_seconds):
+        async with services.deadlines.until(until):
             async for part in request.content.iter_any():
                 more(len(part))
                 body += part
@@ -198,12 +199,13 @@ async def _serve(
     request: web.Request, services: Services, given: TurnInput, began: float
 ) -> tuple[web.StreamResponse, str]:
     deadline = asyncio.get_running_loop().time() + services.config.limits.request_timeout_seconds
-    async with services.admission.place(given.tenant), AsyncExitStack() as stack:
+    async with AsyncExitStack() as place, AsyncExitStack() as stack:
         try:
-            async with asyncio.timeout_at(deadline):
-                opened = await stack.enter_async_context(Turn(services, given).opened())
+            async with services.deadlines.until(deadline):
+                await place.enter_async_context(services.admission.place(given.tenant))
+                opened = await stack.enter_async_context(Turn(services, given, deadline).opened())
         except TimeoutError:
-            raise DeadlineExceededError("The request took too long", code="deadline_exceeded") from None
+            raise services.deadlines.error(deadline) from None
         services.metrics.first_event.labels(opened.plan.arm).observe(services.clock() - began)
         _log.info(
             "Opened turn",
@@ -216,7 +218,9 @@ async def _serve(
         relay = Relay(services, given, opened, deadline)
         if opened.stream is not None:
             return await relay.stream(request, opened.stream)
-        return relay.answer(opened.answer or {}), "Success"
+        raw = relay.answer(opened.answer or {})
+        await stack.aclose()  # the engine has others to serve while this client reads
+        return await relay.send(request, raw), "Success"
 
 
 async def _models(request: web.Request) -> web.Response:

@@ -48,6 +48,12 @@ class _OpenAIProtocol(web.RequestHandler):
         response.force_close()
         return response
 
+    async def shutdown(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109  # aiohttp names it
+        """aiohttp would wait for as long again before it cancels what has not ended."""
+        if self._task_handler is not None and timeout is not None:
+            asyncio.get_running_loop().call_later(timeout, self._task_handler.cancel)
+        await super().shutdown(timeout)
+
 
 class RouterSite(web.BaseSite):
     """One listening socket for a runner that has been set up."""

@@ -17,7 +17,14 @@ import aiohttp
 
 from pdd_router.config import Limits, Timeouts
 from pdd_router.endpoints.engine import Engine
-from pdd_router.errors import EngineBusyError, EngineFailedError, EngineRejectedError, FailureReason, LegError
+from pdd_router.errors import (
+    AnswerTooLargeError,
+    EngineBusyError,
+    EngineFailedError,
+    EngineRejectedError,
+    FailureReason,
+    LegError,
+)
 from pdd_router.openai.errors import parse_engine_error
 from pdd_router.openai.sse import Event, EventParser, EventTooLargeError
 
@@ -44,11 +51,13 @@ class EventStream:
     def __init__(self, engine: Engine, response: aiohttp.ClientResponse, max_event_bytes: int) -> None:
         self._engine = engine
         self._response = response
+        self._max_event_bytes = max_event_bytes
         self._parser = EventParser(max_event_bytes)
         self._ready: deque[Event] = deque()
 
     async def next(self, timeout_seconds: float) -> Event | None:
-        """Raises EngineFailedError where the stream breaks, or nothing comes in time; with no time left, even if something is there."""
+        """Raises EngineFailedError where the stream breaks, or nothing comes in time; with no time left, even if something is there.
+        AnswerTooLargeError for an event beyond the limit."""
         if timeout_seconds <= 0:  # a time limit does nothing where nothing is waited for
             raise EngineFailedError(self._engine.id.name, FailureReason.TIMEOUT)
         with _translated(self._engine):
@@ -94,7 +103,7 @@ class EventStream:
         try:
             self._ready.extend(event for event in self._parser.feed(chunk) if event.data is not None)
         except EventTooLargeError:
-            raise EngineFailedError(self._engine.id.name, FailureReason.TOO_LARGE) from None
+            raise AnswerTooLargeError(self._engine.id.name, "limits.maxEventBytes", self._max_event_bytes) from None
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -137,7 +146,7 @@ class Upstream:
         await self._session.close()
 
     async def get(self, engine: Engine, path: str, timeout_seconds: float) -> tuple[int, bytes]:
-        """Raises EngineFailedError."""
+        """Raises LegError."""
         with _translated(engine):
             async with (
                 asyncio.timeout(timeout_seconds),
@@ -205,7 +214,7 @@ class Upstream:
             return EngineFailedError(engine.id.name, FailureReason.STATUS)
         try:
             body: object = json.loads(await self._read_body(engine, response, _ERROR_BODY_BYTES))
-        except ValueError:
+        except (ValueError, AnswerTooLargeError):  # such as one that repeats a long prompt
             body = None
         return EngineRejectedError(engine.id.name, status, parse_engine_error(status, body))
 
@@ -215,7 +224,7 @@ class Upstream:
             parts += chunk
             if len(parts) > limit:
                 response.close()
-                raise EngineFailedError(engine.id.name, FailureReason.TOO_LARGE)
+                raise AnswerTooLargeError(engine.id.name, "limits.maxAnswerBytes", limit)
         return bytes(parts)
 
 

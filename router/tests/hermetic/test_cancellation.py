@@ -1,6 +1,7 @@
 """Clients leave at any moment; whatever was begun for them ends at once, and nothing stays counted."""
 
 import asyncio
+import contextlib
 import gc
 import json
 import random
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from raw_chat import LONG, raw_chat
 
-from pdd_e2e.fake_engine import HangAfterDone, HangBeforeHeaders, HangMidStream
+from pdd_e2e.fake_engine import GarbageJson, HangAfterDone, HangBeforeHeaders, HangMidStream
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
@@ -98,6 +99,38 @@ async def test_client_that_reads_nothing_is_given_up(cluster: Any) -> None:
             (leg,) = c.legs(c.decodes[0])
             await c.until(lambda: leg.aborted_at is not None)
         await c.until_idle()
+
+
+async def test_slow_reader_of_a_whole_answer_has_a_place_and_a_deadline_and_no_engine(cluster: Any) -> None:
+    """It takes a little all the time, so that no write and no kernel ever gives it up."""
+    limits = {"requestTimeoutSeconds": 3.0, "clientWriteTimeoutSeconds": 30.0, "idleTimeoutSeconds": 0.5}
+    async with cluster(config={"limits": limits}) as c:
+        c.decodes[0].script(
+            GarbageJson(b'{"choices": [], "x": "%b"}' % (b"x" * 12_000_000))
+        )  # the kernel alone takes 4 MB
+        body = json.dumps({"model": "fake", "messages": LONG})
+        host, port = c.router.url.removeprefix("http://").split(":")
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            await loop.sock_connect(client, (host, int(port)))
+            ours = client.getsockname()[1]
+            head = "POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nContent-Type: application/json\r\n"
+            await loop.sock_sendall(client, f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+            assert (await loop.sock_recv(client, 64)).startswith(b"HTTP/1.1 200 OK")
+            admission, bodies = c.router.services.admission, c.router.services.bodies
+            assert (admission.in_flight, bodies.held > 0) == (1, True)
+            assert all(state.in_flight == 0 for state in c.registry.states())
+            while is_established(int(port), ours):
+                assert loop.time() - began < 5
+                with contextlib.suppress(TimeoutError, ConnectionError):
+                    await asyncio.wait_for(loop.sock_recv(client, 1024), 0.05)
+                await asyncio.sleep(0.02)
+            assert loop.time() - began > 2.5, "not before its time is over"
+        await c.until_idle()
+        assert bodies.held == 0
 
 
 async def test_client_that_does_not_read_whole_answers_is_cut_off(cluster: Any) -> None:

@@ -17,6 +17,7 @@ from pdd_e2e.fake_engine import (
     HangMidStream,
     ResetAfterBytes,
     ResetBeforeHeaders,
+    SlowChunks,
     Status,
 )
 from pdd_router.config import Limits
@@ -171,7 +172,7 @@ async def test_nothing_is_tried_again_once_decode_has_answered(cluster: Any) -> 
     async with cluster(decodes=2) as c:
         given = TurnInput(request, "id", "tenant", "salt", chain_of(request))
         with pytest.raises(EngineFailedError):
-            async with Turn(c.router.services, given).opened() as opened:
+            async with Turn(c.router.services, given, asyncio.get_running_loop().time() + 60).opened() as opened:
                 raise EngineFailedError(opened.plan.decode.id.name, FailureReason.DISCONNECTED)
         assert sum(len(c.legs(engine)) for engine in c.decodes) == 1
         await c.until_idle()
@@ -241,6 +242,44 @@ async def test_request_has_a_deadline(cluster: Any, stream: bool) -> None:
         await c.until_idle()
 
 
+async def test_engine_that_hangs_is_blamed_for_the_time_of_a_request_and_one_that_answers_others_is_not(
+    cluster: Any,
+) -> None:
+    config = {"limits": {"requestTimeoutSeconds": 1.0}, "breaker": {"failures": 1, "baseSeconds": 60}}
+    async with cluster(decodes=2, config=config) as c:
+        for others in (True, False):
+            for engine in c.decodes:
+                engine.script(SlowChunks(0.1), when=lambda body: body.get("stream"))
+                engine.script(HangBeforeHeaders(), when=lambda body: not body.get("stream"))
+            streams = []
+            if others:
+                streams = [
+                    asyncio.create_task(
+                        c.chat([{"role": "user", "content": f"{at} " * 90}], stream=True, max_tokens=64)
+                    )
+                    for at in range(2)
+                ]
+                await c.until(lambda: all(len(c.legs(engine)) == 1 for engine in c.decodes))
+            reply = await c.chat(LONG)
+            assert (reply.status, reply.body["error"]["code"]) == (504, "deadline_exceeded")
+            await asyncio.gather(*streams)
+            await c.until_idle()
+            assert any(state.breaker.ejected for state in c.registry.states()) is not others
+
+
+async def test_engine_that_had_no_time_is_not_blamed_for_having_said_nothing(cluster: Any) -> None:
+    """Prefill took nearly all that the request has."""
+    config = {"limits": {"requestTimeoutSeconds": 0.6}, "breaker": {"failures": 1}, "retries": {"maxPerRequest": 0}}
+    config["timeouts"] = {"prefillSeconds": 0.4}
+    async with cluster(decodes=2, config=config) as c:
+        for engine in c.engines:
+            engine.script(HangBeforeHeaders())
+        reply = await c.chat(LONG)
+        assert reply.status == 504
+        await c.until_idle()
+        assert not any(state.breaker.ejected for state in c.registry.states())
+
+
 # ---- the breaker, from outside ----
 
 
@@ -261,7 +300,7 @@ async def test_poison_requests_do_not_count_against_breakers(
 
 async def test_breaker_ejects_half_at_most_probes_once_and_recovers(cluster: Any) -> None:
     """R14."""
-    config = {"breaker": {"failures": 2, "baseSeconds": 0.3}, "retries": {"burst": 1000}}
+    config = {"breaker": {"failures": 2, "baseSeconds": 1.0}, "retries": {"burst": 1000}}
     async with cluster(prefills=2, config=config) as c:
         for engine in c.prefills:
             engine.script(Status(500), times=1000)
@@ -286,6 +325,27 @@ async def test_breaker_ejects_half_at_most_probes_once_and_recovers(cluster: Any
             await c.chat([{"role": "user", "content": f"again {at} " * 50}])
         assert not out.breaker.ejected
         await c.until_idle()
+
+
+async def test_probe_that_is_a_whole_answer_keeps_a_healthy_engine_out_for_a_moment_only(cluster: Any) -> None:
+    """The control is time: before it, nobody else is let in."""
+    async with cluster(decodes=2, config={"breaker": {"failures": 1, "baseSeconds": 1.0}}) as c:
+        c.decodes[0].script(Status(500))
+        await c.chat(LONG)
+        out = next(state for state in c.registry.states() if state.breaker.ejected)
+        await c.until(lambda: out.breaker.admits)
+        c.decodes[0].script(HangBeforeHeaders())
+        before = len(c.legs(c.decodes[0]))
+        probe = asyncio.create_task(c.chat([{"role": "user", "content": "probe " * 50}]))
+        await c.until(lambda: len(c.legs(c.decodes[0])) == before + 1)
+        assert not out.breaker.admits
+        await c.until(lambda: out.breaker.admits, seconds=3)
+        await asyncio.gather(*(c.chat([{"role": "user", "content": f"{at} " * 50}]) for at in range(6)))
+        assert not out.breaker.ejected and not probe.done()
+        probe.cancel()
+        await asyncio.gather(probe, return_exceptions=True)
+        await c.until_idle()
+        assert not out.breaker.ejected
 
 
 async def test_probe_has_proved_what_it_should_when_its_answer_begins(cluster: Any) -> None:

@@ -54,6 +54,40 @@ def test_half_open_lets_exactly_one_through_and_its_outcome_decides() -> None:
     assert breaker.state is BreakerState.CLOSED
 
 
+def test_probe_that_takes_long_keeps_no_other_from_trying() -> None:
+    """A whole answer may take half an hour; whichever ends first decides, and the others say nothing then."""
+    for success in (True, False):
+        clock = Clock()
+        breaker = make(clock)
+        for _ in range(3):
+            fail(breaker)
+        clock.now += 5
+        slow = breaker.begin()
+        clock.now += 4.9
+        assert not breaker.admits
+        clock.now += 0.1
+        quick = breaker.begin()
+        assert not breaker.admits, "one more, not any number"
+        breaker.end(probe=quick, success=success)
+        assert breaker.state is (BreakerState.CLOSED if success else BreakerState.OPEN)
+        breaker.end(probe=slow, success=not success)
+        assert breaker.state is (BreakerState.CLOSED if success else BreakerState.OPEN)
+
+
+def test_probe_that_others_did_not_wait_for_counts_all_the_same() -> None:
+    """Else an engine of which all answers take long would stay ejected for ever."""
+    clock = Clock()
+    breaker = make(clock)
+    for _ in range(3):
+        fail(breaker)
+    clock.now += 5
+    slow = breaker.begin()
+    clock.now += 5
+    breaker.begin()
+    breaker.end(probe=slow, success=True)
+    assert breaker.state is BreakerState.CLOSED
+
+
 def test_late_success_of_an_old_request_does_not_close_it() -> None:
     breaker = make(Clock())
     old = breaker.begin()

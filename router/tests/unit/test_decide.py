@@ -191,8 +191,18 @@ def test_prefill_that_has_done_its_work_is_kept_for_another_decode() -> None:
 
 
 def test_nothing_to_decode_on() -> None:
-    for views in ((), (view("p0"),), (view("p0"), view("d0", available=False)), (view("d0", in_flight=16),)):
+    for views in ((), (view("p0"),), (view("p0"), view("d0", available=False))):
         assert decide(snapshot(*views), FRESH, POLICY, Attempt()) == Refusal(RefusalReason.NO_DECODE)
+    d0 = view("d0")
+    tried = Attempt(excluded=frozenset({d0.id}))
+    assert decide(snapshot(view("p0"), d0), FRESH, POLICY, tried) == Refusal(RefusalReason.NO_DECODE)
+
+
+def test_full_is_not_the_same_as_not_there() -> None:
+    full, out = view("d0", in_flight=16), view("d1", available=False)
+    assert decide(snapshot(view("p0"), full, out), FRESH, POLICY, Attempt()) == Refusal(RefusalReason.DECODE_FULL)
+    tried = Attempt(excluded=frozenset({full.id}))
+    assert decide(snapshot(view("p0"), full, out), FRESH, POLICY, tried) == Refusal(RefusalReason.NO_DECODE)
 
 
 def test_unsplittable_runs_alone_and_asks_nobody() -> None:

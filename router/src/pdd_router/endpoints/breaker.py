@@ -1,7 +1,8 @@
 """A passive circuit breaker for one engine. Pure but for its own state; the clock is given.
 
 Closed → Open after failures in a row, for a time that doubles with every failed probe → HalfOpen, where exactly one
-request is let through; its outcome decides. Must not know other engines: whether ejecting is allowed at all (never
+request at a time is let through; its outcome decides. One that takes longer than the shortest time out (a whole answer
+may take half an hour) keeps no other from trying too: the first outcome decides. Must not know other engines: whether ejecting is allowed at all (never
 more than half of a role) is asked of ``may_eject``.
 """
 
@@ -36,7 +37,7 @@ class Breaker:
         self._opened = 0
         self._open_until: float | None = None
         self._probes = 0
-        self._probing: int | None = None
+        self._probing: dict[int, float] = {}  # number → when it began
         self.suppressed = 0
 
     @property
@@ -52,8 +53,10 @@ class Breaker:
 
     @property
     def admits(self) -> bool:
-        state = self.state
-        return state is BreakerState.CLOSED or (state is BreakerState.HALF_OPEN and self._probing is None)
+        state, now = self.state, self._clock()
+        return state is BreakerState.CLOSED or (
+            state is BreakerState.HALF_OPEN and all(now - began >= self._base for began in self._probing.values())
+        )
 
     @property
     def open_until(self) -> float:
@@ -69,16 +72,14 @@ class Breaker:
             raise RuntimeError("the breaker does not admit a request")
         if self.state is BreakerState.HALF_OPEN:
             self._probes += 1
-            self._probing = self._probes
-            return self._probing
+            self._probing[self._probes] = self._clock()
+            return self._probes
         return None
 
     def end(self, *, probe: int | None, success: bool | None) -> None:
         """``success`` None: the request says nothing about the engine (client went away, engine was full)."""
-        if probe is not None:
-            if probe != self._probing:
-                return  # the engine was given another life meanwhile
-            self._probing = None
+        if probe is not None and self._probing.pop(probe, None) is None:
+            return  # the engine was given another life meanwhile, or another probe has decided
         if success is None:
             return
         if success:
@@ -100,8 +101,9 @@ class Breaker:
         self._failures = 0
         self._opened = 0
         self._open_until = None
-        self._probing = None
+        self._probing.clear()
 
     def _open(self) -> None:
+        self._probing.clear()
         self._open_until = self._clock() + min(self._max, self._base * 2.0**self._opened)
         self._opened = min(self._opened + 1, 30)

@@ -13,7 +13,7 @@ import structlog
 from pdd_router.config import Health
 from pdd_router.endpoints.engine import Engine, EngineId
 from pdd_router.endpoints.registry import Registry
-from pdd_router.errors import EngineFailedError
+from pdd_router.errors import LegError
 from pdd_router.upstream import Upstream
 
 _log = structlog.get_logger(__name__)
@@ -64,7 +64,7 @@ class HealthChecks:
         """Once."""
         try:
             models = await self._ask(engine)
-        except EngineFailedError:
+        except LegError:
             models = None
         if models is None:
             if self._registry.mark_unhealthy(engine.id, self._config.unhealthy_after):

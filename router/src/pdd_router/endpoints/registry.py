@@ -27,6 +27,7 @@ from pdd_router.endpoints.engine import (
     Standing,
 )
 from pdd_router.endpoints.introductions import Introductions
+from pdd_router.endpoints.waiting import Waiting
 
 _NEWS_SECONDS = 0.5
 _COMING_SECONDS = 3.0
@@ -52,6 +53,7 @@ class EngineState:
     expected: int = 0
     in_flight_tokens: int = 0
     last_used: int = 0
+    answered_at: float = 0.0  # on the clock: when it last gave anything of any answer
     models: dict[str, dict[str, object]] = field(default_factory=dict)
 
     @property
@@ -79,15 +81,23 @@ class EngineState:
 class Use:
     """One request on one engine. Set ``success`` before leaving; None says nothing about the engine."""
 
-    breaker: Breaker
+    state: EngineState
+    clock: Callable[[], float]
+    began: float
     probe: int | None
     success: bool | None = None
 
     def answers(self) -> None:
-        """An answer has begun: the end of a probe, however long the answer will be."""
+        """Something of an answer is there: the engine is at work, and a probe is over, however long the answer will be."""
+        self.state.answered_at = self.clock()
         if self.probe is not None:
-            self.breaker.end(probe=self.probe, success=True)
+            self.state.breaker.end(probe=self.probe, success=True)
             self.probe = None
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long it has waited for an engine that has answered nobody meanwhile; else 0."""
+        return self.clock() - self.began if self.state.answered_at < self.began else 0.0
 
 
 class Registry:
@@ -107,6 +117,7 @@ class Registry:
         self.changed = asyncio.Event()  # lives or introductions changed
         self.listed = asyncio.Event()  # the list of engines changed
         self._news = asyncio.Event()  # another one each time that `changed` is set
+        self.waiting = Waiting()  # for a decode engine that is not full
         self.introductions = Introductions(
             direction=direction,
             retry_base_seconds=introductions.retry_base_seconds,
@@ -249,6 +260,7 @@ class Registry:
         self.changed.set()
         self._news.set()
         self._news = asyncio.Event()
+        self.waiting.call_all()
 
     # ---- who uses it ----
 
@@ -258,7 +270,7 @@ class Registry:
         state = self._states.get(key)
         if state is None or not state.breaker.admits:
             raise NotAdmittedError
-        use = Use(state.breaker, state.breaker.begin())
+        use = Use(state, self._clock, self._clock(), state.breaker.begin())
         self._uses += 1
         state.last_used = self._uses
         state.in_flight += 1
@@ -269,6 +281,8 @@ class Registry:
             state.in_flight -= 1
             state.in_flight_tokens -= tokens
             state.breaker.end(probe=use.probe, success=use.success)
+            if state.engine.role is Role.DECODE:
+                self.waiting.call_next()
             if state.gone and not state.in_flight and self._states.get(key) is state:
                 del self._states[key]
                 self._settle()
@@ -287,3 +301,5 @@ class Registry:
         finally:
             state.expected -= 1
             state.in_flight_tokens -= tokens
+            # Who was called may have ended before decode. If it has not, it is counted before the next one decides.
+            self.waiting.call_next()

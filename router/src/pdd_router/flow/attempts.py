@@ -66,16 +66,22 @@ def after_decode_failure(progress: Progress, engine: EngineId, error: LegError, 
 def end_of(error: LegError) -> RouterError:
     """What the client sees when nothing is left to try."""
     if isinstance(error, EngineBusyError):
-        return UnavailableError("All engines are full", code="engines_full", retry_after_seconds=RETRY_AFTER_SECONDS)
+        return _full()
     if isinstance(error, EngineFailedError) and error.reason is FailureReason.CONNECT:
         return UnavailableError("No engine can be reached", code="no_engine", retry_after_seconds=RETRY_AFTER_SECONDS)
     return UpstreamFailedError("The engine failed", code="engine_failed")
+
+
+def _full() -> RouterError:
+    return UnavailableError("All engines are full", code="engines_full", retry_after_seconds=RETRY_AFTER_SECONDS)
 
 
 def refused(refusal: Refusal, progress: Progress) -> RouterError:
     """There is no plan (any more)."""
     if refusal.reason is RefusalReason.PREFILL_FAILED:
         return UpstreamFailedError("The prefill engine failed", code="prefill_failed")
+    if refusal.reason is RefusalReason.DECODE_FULL:
+        return _full()
     if refusal.reason is RefusalReason.NO_DECODE and progress.last is not None:
         return end_of(progress.last)
     role = "decode" if refusal.reason is RefusalReason.NO_DECODE else "prefill"

@@ -16,7 +16,7 @@ from aiohttp import HttpVersion11, web
 
 from pdd_router.config import Mechanism
 from pdd_router.errors import (
-    DeadlineExceededError,
+    AnswerTooLargeError,
     EngineFailedError,
     FailureReason,
     LegError,
@@ -36,6 +36,7 @@ _log = structlog.get_logger(__name__)
 JsonObject = dict[str, object]
 
 _DRAIN_SECONDS = 1.0
+_PIECE_BYTES = 64 << 10
 
 
 @dataclass(slots=True)
@@ -117,12 +118,27 @@ class Relay:
         prefill = self._opened.prefill
         return prefill.cached_tokens if prefill is not None and self._given.request.prompts == 1 else None
 
-    def answer(self, answer: JsonObject) -> web.Response:
-        """A whole answer that has been checked already."""
+    def answer(self, answer: JsonObject) -> bytes:
+        """A whole answer that has been checked already, for ``send``. Its engine is not needed any more."""
         self._tally.note(answer)
         self._ended(success=True)
-        raw = json.dumps(for_client(answer, self._cached_tokens()), ensure_ascii=False, separators=(",", ":")).encode()
-        return web.Response(body=raw, content_type="application/json", headers=self.headers())
+        return json.dumps(for_client(answer, self._cached_tokens()), ensure_ascii=False, separators=(",", ":")).encode()
+
+    async def send(self, request: web.Request, raw: bytes) -> web.StreamResponse:
+        """Raises ConnectionError only. A client that reads too slowly is cut off; what it has not read is dropped."""
+        response = web.StreamResponse(headers={**self.headers(), "Content-Type": "application/json"})
+        response.content_length = len(raw)
+        try:
+            async with self._services.deadlines.until(self._deadline):
+                await response.prepare(request)
+                for at in range(0, len(raw), _PIECE_BYTES):  # else all of it lies in the connection, and nobody waits
+                    await self._write(response, raw[at : at + _PIECE_BYTES])
+                await self._write(response, None)
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError("The client did not read the answer") from None
+        return response
 
     async def stream(self, request: web.Request, stream: EventStream) -> tuple[web.StreamResponse, str]:
         """Returns the response and how it ended (for logs and metrics). Raises only when the client is gone."""
@@ -149,6 +165,7 @@ class Relay:
             if event is None:
                 raise EngineFailedError(engine.id.name, FailureReason.TRUNCATED)
             value = check_event(engine, event)
+            self._opened.use.answers()
             if value is not None:
                 self._tally.note(value)
             data = event_for_client(event, value, self._cached_tokens())
@@ -164,15 +181,19 @@ class Relay:
         await self._drain(stream)
 
     async def _next(self, stream: EventStream) -> Event | None:
-        left = self._deadline - asyncio.get_running_loop().time()
-        return await stream.next(min(left, self._services.config.timeouts.between_events_seconds))
+        deadlines, gap = self._services.deadlines, self._services.config.timeouts.between_events_seconds
+        try:
+            async with deadlines.until(self._deadline):
+                return await stream.next(min(deadlines.seconds_left(self._deadline), gap))
+        except TimeoutError:
+            raise EngineFailedError(self._opened.plan.decode.id.name, FailureReason.TIMEOUT) from None
 
     async def _drain(self, stream: EventStream) -> None:
         """Read the engine's end of stream, so that its connection can be used again; not worth an error."""
         try:
             await stream.next(_DRAIN_SECONDS)
-        except EngineFailedError as error:
-            _log.debug("Stream did not end after its last event", engine=error.engine, reason=error.reason)
+        except LegError as error:
+            _log.debug("Stream did not end after its last event", engine=error.engine, reason=result_of(error))
 
     async def _write(self, response: web.StreamResponse, data: bytes | None) -> None:
         """``data`` None: the end. A client that does not read holds decode for nobody: it is given up."""
@@ -184,9 +205,11 @@ class Relay:
 
     async def _break(self, request: web.Request, response: web.StreamResponse, error: LegError) -> None:
         told: RouterError = UpstreamFailedError("The engine failed while it was answering", code="stream_broken")
+        if isinstance(error, AnswerTooLargeError):
+            told = error
         blamed = isinstance(error, EngineFailedError)  # not where the engine refused what the client wants
-        if asyncio.get_running_loop().time() >= self._deadline:
-            told = DeadlineExceededError("The request took too long", code="deadline_exceeded")
+        if self._services.deadlines.seconds_left(self._deadline) <= 0:
+            told = self._services.deadlines.error(self._deadline)
             blamed = False
         self._ended(success=False if blamed else None, result=result_of(error))
         _log.warning("Broke stream", request_id=self._given.request_id, engine=error.engine, reason=result_of(error))

@@ -10,6 +10,7 @@ from pdd_router.bodies import Bodies
 from pdd_router.config import RouterConfig
 from pdd_router.endpoints.registry import Registry
 from pdd_router.flow.budget import RetryBudget
+from pdd_router.flow.deadlines import Deadlines
 from pdd_router.metrics import Metrics
 from pdd_router.pods.discovery import Discovery
 from pdd_router.policy.conversations import Conversations
@@ -30,6 +31,7 @@ class Services:
     budget: RetryBudget
     admission: Admission
     bodies: Bodies
+    deadlines: Deadlines
     metrics: Metrics
     salts: Salts
     log_secret: bytes

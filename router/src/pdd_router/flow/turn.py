@@ -6,14 +6,15 @@ nothing is ever tried again. Leaving it, by any way, ends the legs and gives bac
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
 from pdd_router.config import Direction, Keep, Mechanism, OnPrefillFailure
 from pdd_router.endpoints.engine import EngineView, Role
 from pdd_router.endpoints.registry import NotAdmittedError, Use
-from pdd_router.errors import EngineFailedError, EngineRejectedError, LegError
+from pdd_router.errors import AnswerTooLargeError, EngineFailedError, EngineRejectedError, LegError
 from pdd_router.flow import attempts, kv_params
 from pdd_router.flow.attempts import Progress
 from pdd_router.flow.legs import decode_body, prefill_body
@@ -50,9 +51,12 @@ class Opened:
 
 
 class Turn:
-    def __init__(self, services: Services, given: TurnInput) -> None:
+    """``deadline``: on the loop's clock, for the whole request; who calls sees to it."""
+
+    def __init__(self, services: Services, given: TurnInput, deadline: float) -> None:
         self._services = services
         self._given = given
+        self._deadline = deadline
         self._match: Match = services.conversations.find(given.tenant, given.request.conversation_id, given.chain)
         self._progress = Progress()
         self._report: PrefillReport | None = None
@@ -102,12 +106,23 @@ class Turn:
                     return plan
 
     async def _decided(self) -> Plan:
-        """A request that comes while one decode engine takes over from another waits for that moment."""
+        """A request that comes while one decode engine takes over from another waits for that moment; while all are full, for a place."""
         registry = self._services.registry
-        while isinstance(plan := self._decide(), Refusal):
+        while isinstance(plan := await self._decided_when_not_full(), Refusal):
             if plan.reason is not RefusalReason.NO_DECODE or not registry.is_coming(Role.DECODE):
                 raise attempts.refused(plan, self._progress)
             await registry.news()
+        return plan
+
+    async def _decided_when_not_full(self) -> Plan | Refusal:
+        services = self._services
+        if not _is_full(plan := self._decide()):
+            return plan
+        with suppress(TimeoutError), services.registry.waiting.ticket() as ticket:
+            async with asyncio.timeout(services.config.limits.queue_timeout_seconds):
+                while _is_full(plan):
+                    await ticket.call()
+                    plan = self._decide()
         return plan
 
     def _decide(self) -> Plan | Refusal:
@@ -144,6 +159,7 @@ class Turn:
                 request_id=given.request_id,
                 timeout_seconds=services.config.timeouts.prefill_seconds,
             )
+            use.answers()
             use.success = True
         seconds = services.clock() - began
         services.metrics.prefill_seconds.observe(seconds)
@@ -214,6 +230,7 @@ class Turn:
                     request_id=given.request_id,
                     timeout_seconds=services.config.limits.request_timeout_seconds,
                 )
+                use.answers()
                 yield Opened(plan, self._report, self._remember(plan), use, answer=answer)
 
     def _params_for_decode(self, plan: Plan) -> JsonObject | None:
@@ -258,7 +275,7 @@ class Turn:
 
     def _decode_failed(self, plan: Plan, error: LegError) -> None:
         self._count_leg(plan.decode, result_of(error))
-        if isinstance(error, EngineRejectedError):
+        if isinstance(error, EngineRejectedError | AnswerTooLargeError):  # another would say the same
             raise error
         self._progress = attempts.after_decode_failure(
             self._progress, plan.decode.id, error, may_retry=self._may_retry()
@@ -280,14 +297,30 @@ class Turn:
             except EngineFailedError:
                 use.success = False
                 raise
+            except asyncio.CancelledError:
+                if self._hangs(use):
+                    use.success = False
+                raise
+
+    def _hangs(self, use: Use) -> bool:
+        """The request's time is over, and in a good part of it the engine has answered nobody: it is stuck, not slow."""
+        config = self._services.config
+        patience = min(config.timeouts.first_event_seconds, config.limits.request_timeout_seconds / 2)
+        return asyncio.get_running_loop().time() >= self._deadline and use.silent_seconds >= patience
 
     def _count_leg(self, view: EngineView, result: str) -> None:
         self._services.metrics.legs.labels(view.engine.role, view.id.name, result).inc()
 
 
+def _is_full(plan: Plan | Refusal) -> bool:
+    return isinstance(plan, Refusal) and plan.reason is RefusalReason.DECODE_FULL
+
+
 def result_of(error: LegError) -> str:
     if isinstance(error, EngineFailedError):
         return error.reason.value
+    if isinstance(error, AnswerTooLargeError):
+        return "TooLarge"
     return "Rejected" if isinstance(error, EngineRejectedError) else "Busy"
 
 

@@ -6,7 +6,7 @@ revision group. Everything a failed attempt has taught comes in as ``Attempt``, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -36,6 +36,7 @@ class Why(StrEnum):
 
 class RefusalReason(StrEnum):
     NO_DECODE = "NoDecode"
+    DECODE_FULL = "DecodeFull"  # there is one, and in a while it will have a place
     NO_PREFILL = "NoPrefill"
     PREFILL_FAILED = "PrefillFailed"
 
@@ -99,7 +100,8 @@ class Refusal:
 def decide(snapshot: Snapshot, facts: TurnFacts, policy: Policy, attempt: Attempt) -> Plan | Refusal:
     decode = _choose_decode(snapshot, facts, policy, attempt)
     if decode is None:
-        return Refusal(RefusalReason.NO_DECODE)
+        there = any(_usable(snapshot, Role.DECODE, attempt))
+        return Refusal(RefusalReason.DECODE_FULL if there else RefusalReason.NO_DECODE)
     if attempt.prefilled is not None:
         done = _prefilled_for(snapshot, decode, attempt.prefilled, policy)
         if done is not None:
@@ -155,11 +157,12 @@ def _sticky(able: list[EngineView], facts: TurnFacts, policy: Policy) -> EngineV
 
 
 def _able(snapshot: Snapshot, role: Role, policy: Policy, attempt: Attempt) -> list[EngineView]:
-    return [
-        view
-        for view in snapshot.by_role(role)
-        if view.available and view.id not in attempt.excluded and view.in_flight < policy.max_concurrent_per_engine
-    ]
+    return [view for view in _usable(snapshot, role, attempt) if view.in_flight < policy.max_concurrent_per_engine]
+
+
+def _usable(snapshot: Snapshot, role: Role, attempt: Attempt) -> Iterator[EngineView]:
+    """Full or not."""
+    return (view for view in snapshot.by_role(role) if view.available and view.id not in attempt.excluded)
 
 
 def _prefilled_for(snapshot: Snapshot, decode: EngineView, prefilled: Living, policy: Policy) -> EngineView | None:
