@@ -19,6 +19,7 @@ from pdd_e2e.kind_suite.conversation import QUESTIONS, Conversation
 from pdd_e2e.kind_suite.deployment import LiveDeployment, wait_until
 from pdd_e2e.kind_suite.installation import RELEASE, SYSTEM, Release, apply_sample, clear_tenant, make_tenant
 from pdd_e2e.kind_suite.inventory import of_cluster, of_namespace
+from pdd_e2e.kind_suite.revision_groups import revision
 from pdd_e2e.kind_suite.terminal import Terminal, guide_blocks
 
 ADOPT_SECONDS = 75.0
@@ -77,18 +78,18 @@ def test_uninstalled_it_goes_on_serving_and_reinstalled_it_adopts(small: LiveDep
 
     What was lost meanwhile comes back: that is how a user sees that somebody cares again.
     """
-    before = identities(small)
+    before, lost = identities(small), f"{small.name}-prefill-{revision(small)}"
     release.uninstall()
     try:
         only_the_definition(small)
-        small("delete", "poddisruptionbudget", "small-prefill")
+        small("delete", "poddisruptionbudget", lost)
         with small.router_url() as url:
             conversation = Conversation(url, "Nobody operates")
             turns = [conversation.ask(question) for question in QUESTIONS[:2]]
         assert turns[1].read_tokens >= 64, "history is read back with nobody to operate"
     finally:
         release.install()
-    wait_until(lambda: "small-prefill" in small("get", "poddisruptionbudgets", "--output=name"), "what was lost", 30)
+    wait_until(lambda: lost in small("get", "poddisruptionbudgets", "--output=name"), "what was lost", 30)
     small.wait("Ready", timeout_seconds=15)
     assert identities(small) == before
 
