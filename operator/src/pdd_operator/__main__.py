@@ -308,6 +308,7 @@ async def _apart(work: Coroutine[object, object, None]) -> None:
 
 
 def _served(cluster: KubeCluster) -> tuple[Kind, ...]:
+    """Child kinds to be watched. Those that come later are restored by the resync only, until the next start."""
     return tuple(kind for kind in kinds.CHILD_KINDS if not kind.optional or cluster.has_kind(kind))
 
 

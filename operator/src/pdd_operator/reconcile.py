@@ -7,7 +7,7 @@ looks spares calls and repeats; losing it costs nothing else. Synchronous: runs 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -16,14 +16,7 @@ import structlog
 
 from pdd_operator.actions import Execution, execute, sentence_of
 from pdd_operator.api import labels
-from pdd_operator.api.names import (
-    NamespacedName,
-    ObjectRef,
-    claim_key_name,
-    component_name,
-    engine_set_name,
-    tenant_salt_name,
-)
+from pdd_operator.api.names import NamespacedName, ObjectRef, engine_set_name
 from pdd_operator.api.objects import Action, Apply, Manifest, Rendered, ref_of
 from pdd_operator.api.parse import InvalidSpecError, parse_deployment
 from pdd_operator.api.v1alpha1 import PDDeployment
@@ -40,17 +33,10 @@ from pdd_operator.kube import kinds
 from pdd_operator.kube.cluster import Cluster
 from pdd_operator.kube.events import EventRecorder
 from pdd_operator.metrics import Metrics
-from pdd_operator.observe.events import (
-    Event,
-    claim_key_replaced,
-    events_between,
-    left_to_another,
-    secret_found,
-    tenant_salt_replaced,
-)
+from pdd_operator.observe.events import Event, events_between, left_to_another, secret_found
 from pdd_operator.observe.observed import Observed, ReuseWindow
 from pdd_operator.observe.outcome import Failure, ReconcileOutcome, RolloutPlan
-from pdd_operator.observe.ownership import group_of, operator_of
+from pdd_operator.observe.ownership import operator_of
 from pdd_operator.observe.refusals import sets_without_pods
 from pdd_operator.observe.rollout import plan_rollout
 from pdd_operator.observe.status import compute_status
@@ -59,7 +45,15 @@ from pdd_operator.render.inputs import ClusterFacts, RenderSettings
 from pdd_operator.render.manifests import render
 from pdd_operator.render.permissions import require_permitted
 from pdd_operator.render.revision import revision_of
-from pdd_operator.secret_presence import SecretMemory, is_of_predecessor, look_for_secrets, name_of, owner_of, uid_of
+from pdd_operator.secret_presence import (
+    SecretMemory,
+    is_of_predecessor,
+    look_for_secrets,
+    name_of,
+    owner_of,
+    told_of_replaced,
+    uid_of,
+)
 from pdd_operator.workqueue import Done, Retry
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -238,7 +232,7 @@ class Reconciler:
             parsed,
             outcome,
             tuple(execution.done),
-            (*_replaced(observed, execution), *map(secret_found, secrets.found)),
+            (*told_of_replaced(observed, execution.made), *map(secret_found, secrets.found)),
             secrets.again_seconds,
             execution.interrupted,
             execution.conflict,
@@ -400,15 +394,3 @@ def _input_hash(manifest: Manifest) -> str:
 
 def _version(live: Manifest) -> str:
     return str(live["metadata"].get("resourceVersion", ""))
-
-
-def _replaced(observed: Observed, execution: Execution) -> Iterator[Event]:
-    """Of Secrets that were made anew although pods that hold their former content are there."""
-    name = observed.deployment["metadata"]["name"]
-    router = component_name(name, labels.Component.ROUTER)
-    users = {group_of(ref, name) for ref in observed.children if ref.kind == "StatefulSet"}
-    for secret in map(name_of, execution.made):
-        if any(group is not None and secret == claim_key_name(name, group) for group in users):
-            yield claim_key_replaced(secret)
-        elif secret == tenant_salt_name(name) and ObjectRef("apps/v1", "Deployment", router) in observed.children:
-            yield tenant_salt_replaced(secret, router)

@@ -9,19 +9,21 @@ all others once per resync, and while a pod waits for them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
 from pdd_operator.api import labels
+from pdd_operator.api.names import ObjectRef, claim_key_name, component_name, tenant_salt_name
 from pdd_operator.api.objects import Manifest, Rendered, SecretOnce
 from pdd_operator.errors import RefusedError, TransientError
 from pdd_operator.kube.cluster import Cluster
 from pdd_operator.observe.conditions import parse_time
+from pdd_operator.observe.events import Event, claim_key_replaced, tenant_salt_replaced
 from pdd_operator.observe.groups import is_ready, label_of
 from pdd_operator.observe.observed import Observed
-from pdd_operator.observe.ownership import is_owned
+from pdd_operator.observe.ownership import group_of, is_owned
 
 DOUBT_AGAIN_SECONDS: Final = 5.0
 WAITING_AGAIN_SECONDS: Final = 30.0
@@ -82,6 +84,18 @@ def look_for_secrets(
         else:
             memory.seen[name] = now
     return SecretsFound(frozenset(missing), min(again, default=None), tuple(found))
+
+
+def told_of_replaced(observed: Observed, made: Iterable[SecretOnce]) -> Iterator[Event]:
+    """Of Secrets that were made anew although pods that hold their former content are there."""
+    name = observed.deployment["metadata"]["name"]
+    router = component_name(name, labels.Component.ROUTER)
+    users = {group_of(ref, name) for ref in observed.children if ref.kind == "StatefulSet"}
+    for secret in map(name_of, made):
+        if any(group is not None and secret == claim_key_name(name, group) for group in users):
+            yield claim_key_replaced(secret)
+        elif secret == tenant_salt_name(name) and ObjectRef("apps/v1", "Deployment", router) in observed.children:
+            yield tenant_salt_replaced(secret, router)
 
 
 def name_of(secret: SecretOnce) -> str:

@@ -23,6 +23,16 @@ def fail(breaker: Breaker) -> None:
     breaker.end(probe=breaker.begin(), success=False)
 
 
+def half_open() -> tuple[Clock, Breaker]:
+    """Just now: the first time out is over."""
+    clock = Clock()
+    breaker = make(clock)
+    for _ in range(3):
+        fail(breaker)
+    clock.now += 5
+    return clock, breaker
+
+
 def test_opens_after_failures_in_a_row_only() -> None:
     breaker = make(Clock())
     for outcome in (False, False, True, False, False, None):
@@ -34,11 +44,7 @@ def test_opens_after_failures_in_a_row_only() -> None:
 
 
 def test_half_open_lets_exactly_one_through_and_its_outcome_decides() -> None:
-    clock = Clock()
-    breaker = make(clock)
-    for _ in range(3):
-        fail(breaker)
-    clock.now += 5
+    clock, breaker = half_open()
     assert breaker.state is BreakerState.HALF_OPEN
     probe = breaker.begin()
     assert probe is not None
@@ -57,11 +63,7 @@ def test_half_open_lets_exactly_one_through_and_its_outcome_decides() -> None:
 def test_probe_that_takes_long_keeps_no_other_from_trying() -> None:
     """A whole answer may take half an hour; whichever ends first decides, and the others say nothing then."""
     for success in (True, False):
-        clock = Clock()
-        breaker = make(clock)
-        for _ in range(3):
-            fail(breaker)
-        clock.now += 5
+        clock, breaker = half_open()
         slow = breaker.begin()
         clock.now += 4.9
         assert not breaker.admits
@@ -76,11 +78,7 @@ def test_probe_that_takes_long_keeps_no_other_from_trying() -> None:
 
 def test_probe_that_others_did_not_wait_for_counts_all_the_same() -> None:
     """Else an engine of which all answers take long would stay ejected for ever."""
-    clock = Clock()
-    breaker = make(clock)
-    for _ in range(3):
-        fail(breaker)
-    clock.now += 5
+    clock, breaker = half_open()
     slow = breaker.begin()
     clock.now += 5
     breaker.begin()
@@ -99,11 +97,7 @@ def test_late_success_of_an_old_request_does_not_close_it() -> None:
 
 def test_probe_of_an_earlier_life_says_nothing_of_the_next() -> None:
     """The engine was replaced while it was probed: it is closed, and a later probe is its own."""
-    clock = Clock()
-    breaker = make(clock)
-    for _ in range(3):
-        fail(breaker)
-    clock.now += 5
+    clock, breaker = half_open()
     old = breaker.begin()
     breaker.reset()
     breaker.end(probe=old, success=False)

@@ -2,8 +2,8 @@
 
 Closed → Open after failures in a row, for a time that doubles with every failed probe → HalfOpen, where exactly one
 request at a time is let through; its outcome decides. One that takes longer than the shortest time out (a whole answer
-may take half an hour) keeps no other from trying too: the first outcome decides. Must not know other engines: whether ejecting is allowed at all (never
-more than half of a role) is asked of ``may_eject``.
+may take half an hour) keeps no other from trying too: the first outcome decides. Must not know other engines: whether
+ejecting is allowed at all (never more than half of a role) is asked of ``may_eject``.
 """
 
 from __future__ import annotations
